@@ -54,6 +54,10 @@ class HolderSnapshot:
     """What is unknown, and what that means for the holders."""
     may_have_ended: bool = False
     """Whether the pods of some holders may have ended."""
+    is_known: bool = True
+    """Whether the kubelet or its checkpoint has said who has devices."""
+    is_complete: bool = True
+    """Whether the checkpoint has said it, or there is none."""
 
 
 class HolderSource:
@@ -78,9 +82,9 @@ class HolderSource:
         self._files = KubeletFiles(kubelet_dir, pod_logs_dir, calls, seconds=FILES_SECONDS)
         self._socket = pod_resources_socket(kubelet_dir)
         self._pods: Mapping[str, PodRef] = {}
-        self._snapshot = HolderSnapshot()
+        self._snapshot = HolderSnapshot(is_known=False, is_complete=False)
         self._version: tuple[int, int] | None = None
-        """Of the checkpoint of the last snapshot."""
+        """Of the checkpoint that was read last."""
         self._asked_at = float("-inf")
         self._asking = asyncio.Lock()
 
@@ -108,9 +112,17 @@ class HolderSource:
         return holders
 
     async def current(self) -> Holders:
-        """The same; if that is unknown, the holders as last read."""
-        if self._asked_at < 0:
-            await self.snapshot()
+        """The same; if that is unknown, the holders as last read.
+
+        Raises:
+            HardwareError: None were read yet.
+        """
+        if not self._snapshot.is_known:
+            snapshot = await self.snapshot()
+            if not snapshot.is_known:  # a device that counts as free might be allocated twice
+                raise HardwareError(
+                    f"which containers have devices is unknown: {'; '.join(snapshot.problems)}"
+                )
         elif self._version_now() != self._version:
             with contextlib.suppress(KubeletError, HardwareError):  # the next round logs it
                 await self.read()
@@ -122,7 +134,9 @@ class HolderSource:
             version, now = self._version_now(), time.monotonic()
             if version != self._version or now - self._asked_at >= FRESH_SECONDS:
                 self._snapshot = await self._query()
-                self._version, self._asked_at = version, now
+                self._asked_at = now
+                if self._snapshot.is_complete:
+                    self._version = version
         return self._snapshot
 
     async def follow_forever(
@@ -170,13 +184,18 @@ class HolderSource:
             stored = await self._files.entries()
             entries = await self._of_present(stored)
         except (KubeletError, HardwareError) as error:
-            if not isinstance(error.__cause__, FileNotFoundError):
+            is_missing = isinstance(error.__cause__, FileNotFoundError)
+            if not is_missing:
                 problems.append(f"init containers that have devices are unknown: {error}")
             elif active is None:
                 what = "cannot tell which pods hold devices, since there is no checkpoint"
                 problems = [f"{what}: {unanswered}"]
-            holders = self.holders if active is None else holders_of_pods(active, self._ours)
-            return HolderSnapshot(holders, tuple(problems))
+            return HolderSnapshot(
+                self.holders if active is None else holders_of_pods(active, self._ours),
+                tuple(problems),
+                is_known=self._snapshot.is_known or is_missing or active is not None,
+                is_complete=is_missing,
+            )
         folders: list[str] = []
         try:
             folders = await self._files.folders() if entries else []

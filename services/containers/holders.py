@@ -69,7 +69,11 @@ class HolderReader(Protocol):
         """
 
     async def current(self) -> Holders:
-        """The same; if that is unknown, the holders as last read."""
+        """The same; if that is unknown, the holders as last read.
+
+        Raises:
+            HardwareError: None were read yet.
+        """
 
 
 def holders_of_entries(

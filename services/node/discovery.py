@@ -70,13 +70,18 @@ class Discovery:
         """Scan once, update the state, and call who is interested."""
         state = self._state
         errors = [*filter(None, await asyncio.gather(*map(self._find, self._providers)))]
-        state.scan_error = "; ".join(errors)
+        holders: Holders | None = None
+        try:
+            holders = await self._holders()
+        except HardwareError as error:
+            errors.append(str(error))
+        state.scan_error = "; ".join(dict.fromkeys(errors))
         self._outage.update(state.scan_error)
-        if errors and len(errors) == len(self._providers):
+        if holders is None or len(errors) == len(self._providers):
             return
         # Of a provider that failed, what it found before stays.
         founds = [self._found.get(each.name, Found()) for each in self._providers]
-        offer = merge(founds, held_by_pods(await self._holders()))
+        offer = merge(founds, held_by_pods(holders))
         offer = with_reasons(offer, await self._problems())
         advertised, self._health = damp(offer, self._health, self._damping, now=time.monotonic())
         if advertised != state.advertised:

@@ -8,7 +8,7 @@ from services.containers import holder_source as module
 from services.containers.holder_source import HolderSource
 from services.containers.holders import Holder
 from services.process.blocking import BlockingCalls
-from services.process.errors import KubeletError
+from services.process.errors import HardwareError, KubeletError
 from simulator.cards import CardSpec
 from tests.plugin.support import AF, Bed, container
 from tests.support import eventually_async
@@ -122,6 +122,28 @@ async def test_holders_stay_as_they_were_while_nothing_can_be_read(bed: Bed) -> 
         checkpoint.write_bytes(b"{")
         assert (await known.current()).keys() == {PORT}
         assert (await known.snapshot()).holders.keys() == {PORT}
+
+
+async def test_nothing_counts_as_free_until_the_kubelet_or_its_checkpoint_was_read(
+    bed: Bed,
+) -> None:
+    """A checkpoint that hangs is read again at the next scan, not when it changes."""
+    bed.rack.add_card(CardSpec())
+    checkpoint, away = bed.folder / CHECKPOINT, bed.folder / "away"
+    async with bed.running():
+        await bed.offers(1)
+        await bed.start("p", container("c", AF), init=[container("i", AF)])
+        await bed.kubelet.stop()
+        text = checkpoint.read_bytes()
+        unread = source(bed.folder)
+        checkpoint.rename(away)
+        checkpoint.mkdir()
+        for _ in range(2):
+            with pytest.raises(HardwareError, match="which containers have devices is unknown: "):
+                await unread.current()
+        checkpoint.rmdir()
+        checkpoint.write_bytes(text)
+        assert await unread.current() == {PORT: (APP, INIT)}
 
 
 async def test_where_nothing_was_given_yet_no_file_needs_to_say_so(bed: Bed) -> None:

@@ -31,7 +31,7 @@ class Setting:
 
     def __init__(self) -> None:
         self.found: Callable[[], Inventory] = one_card
-        self.held: Holders = {}
+        self.held: Holders | None = {}
         self.scans = 0
         self.trees: list[AdvertisedResources] = []
         self.seconds: list[float] = []
@@ -56,6 +56,8 @@ class Setting:
         )
 
     async def holders(self) -> Holders:
+        if self.held is None:
+            raise HardwareError("which containers have devices is unknown")
         return self.held
 
     async def run_once(self) -> None:
@@ -144,3 +146,15 @@ async def test_a_scan_that_finds_no_change_leaves_what_is_advertised() -> None:
     for _ in range(5):
         await setting.run_once()
     assert setting.trees[1] is setting.trees[4]
+
+
+async def test_nothing_is_offered_until_it_is_known_who_has_devices() -> None:
+    setting = Setting()
+    setting.held = None
+    await setting.discovery.run_once()
+    assert not setting.trees
+    assert setting.state.scan_error == "which containers have devices is unknown"
+    setting.held = {}
+    await setting.discovery.run_once()
+    assert len(setting.trees) == 1
+    assert setting.state.scan_error == ""
