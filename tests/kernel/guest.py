@@ -20,6 +20,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
+from services.bitstreams.storage import read_bitstream
+from services.process.errors import HardwareError
+from services.programming.image import Image
+from services.programming.ioctls import KERNEL
+from services.programming.programmer import Programmer
 from tests.kernel.line import receive, send
 from tests.support import eventually
 
@@ -137,6 +142,16 @@ def program(node: str, port: int, content: bytes) -> int:
     data = array.array("B", content)
     low, high = data.buffer_info()[0] & 0xFFFF_FFFF, data.buffer_info()[0] >> 32
     return ioctl(node, 0xB680, (24, 0, port, len(content), low, high))
+
+
+def ensure(port: str, file: str) -> str:
+    """Have a port programmed as before a container starts; what became of it."""
+    programmer = Programmer(Path("/"), Path("/run/state"), calls=KERNEL, rebinds=True)
+    image = Image.from_bitstream(read_bitstream(Path(file)))
+    try:
+        return "programmed" if programmer.ensure(port, image).programmed else "there already"
+    except HardwareError as error:
+        return str(error)
 
 
 def _forked(call: Callable[[], int], stdout: Path, stderr: Path) -> int:

@@ -162,3 +162,29 @@ def test_a_released_port_is_not_programmed_and_comes_back(bed: Bed) -> None:
     assert bed.accelbind("fpga", "release", *engine).code != 0
     assert bed.accelbind("fpga", "assign", *engine).code == 0
     assert bed.accelbind("fpga", "assign", *engine).code != 0
+
+
+def test_a_start_binds_the_driver_anew_before_it_programs(bed: Bed, card: DflCard) -> None:
+    card.reconfiguration.refusal = Reconfiguration.CRC
+    program(bed, NLB3)
+    file = f"/run/{NLB3}.gbs"
+    assert "the hardware refused" in bed.call("ensure", "dfl-port.0", file)
+    assert bed.call("read", AFU_ID) == BUSY
+    card.reconfiguration.refusal = 0
+    held = bed.call("hold", "/dev/dfl-fme.0")
+    assert "can't be bound anew: dfl-fme.0" in bed.call("ensure", "dfl-port.0", file)
+    bed.call("let_go", held)
+    assert bed.call("ensure", "dfl-port.0", file) == "programmed"
+    assert bed.call("ensure", "dfl-port.0", file) == "there already"
+    assert len(card.reconfiguration.programmed) == 1
+    assert bed.call("read", AFU_ID) == NLB3
+
+
+def test_a_start_that_may_not_write_sysfs_names_the_command(bed: Bed, card: DflCard) -> None:
+    card.reconfiguration.refusal = Reconfiguration.CRC
+    program(bed, NLB3)
+    bed.call("shell", "mount -o remount,ro /sys")
+    refusal = bed.call("ensure", "dfl-port.0", f"/run/{NLB3}.gbs")
+    bed.call("shell", "mount -o remount,rw /sys")
+    assert refusal.startswith("dfl-port.0 is disabled")
+    assert "(Read-only file system); as root on the node: accelbind fpga rebind region0" in refusal
