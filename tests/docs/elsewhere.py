@@ -19,8 +19,7 @@ _E2E = "tests/e2e/test_e2e.py"
 
 ELSEWHERE = {
     r"accelbind demo --keep": f"{_KEPT}::test_programming_can_be_tried_without_hardware",
-    r"make (test|lint|demo|test-compose|setup)": CI,
-    r"make test-kernel": _TARGETS,
+    r"make (test|lint|demo|test-kernel|test-compose|setup)": CI,
     r"make (test PYTEST_ARGS=.*|bench.*|e2e HELP=1|golden|docs|format|proto|soak .*)": _TARGETS,
     r"make kind": f"{_RELEASE}::test_make_kind_runs_the_commands_of_the_quickstart",
     r"make release-files .*": f"{_RELEASE}::test_a_release_has_installations_chart_and_notes",
