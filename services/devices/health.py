@@ -73,7 +73,7 @@ def port_disabled(port: str) -> str:
     # After a failed programming the drivers don't enable the port, and from then on they count one
     # disabling too many: further programmings work and leave it disabled, a reset does too
     # (`fpga_region_program_fpga` in `drivers/fpga/fpga-region.c`, `disable_count` in
-    # `drivers/fpga/dfl-afu-main.c`; so in Linux 5.1 to 6.18).
+    # `drivers/fpga/dfl-afu-main.c`; seen with Linux 6.1).
     return (
         f"{port} is disabled: unless it is being programmed now, its driver keeps it so after a"
         f" failed programming, until it is bound anew: accelbind fpga rebind {port}"
