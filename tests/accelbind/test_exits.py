@@ -79,6 +79,8 @@ TABLE: Final = (
     (("fpga", "program", PORT, "/nowhere", *CARDS), 2),
     (("fpga", "reset", PORT, *CARDS), 0),
     (("fpga", "reset", "dfl-port.7", *CARDS), 4),
+    (("fpga", "rebind", "region0", "--kubelet-dir", "EMPTY", *CARDS), 3),
+    (("fpga", "rebind", "region7", "--kubelet-dir", "EMPTY", *CARDS), 4),
     (f"fpga clear-errors {PORT} --root CARDS", 0),
     (("fpga", "assign", "dfl-fme.0", *CARDS), 1),
     (("fpga", "release", "dfl-fme.0", *CARDS), 1),

@@ -147,9 +147,12 @@ async def test_a_list_without_end_is_given_up_and_changes_nothing(
 async def test_a_list_that_takes_too_long_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("services.kube.lists.LIST_SECONDS", -1.0)
-    async with MappingServer(tmp_path) as server, following(server) as source:
-        await until(lambda: "takes longer than" in source.error)
+    async with watching(tmp_path, STEADY_AT_ONCE) as (server, source):
+        with monkeypatch.context() as patch:
+            patch.setattr("services.kube.lists.LIST_SECONDS", -1.0)
+            server.send_line(b"not JSON\n")
+            await until(lambda: "takes longer than" in source.error)
+        await until(lambda: recovered(server, source))
 
 
 async def test_watches_that_send_objects_without_end_are_followed_by_a_list(
