@@ -83,12 +83,13 @@ class CdiClaimFiles:
 
     def require_own(self, content: bytes, wants: Sequence[Want]) -> None:
         """Raise `NotAllowed` if a file of a claim names a node that another device has now."""
-        names = _nodes_in(content) or frozenset()
-        foreign = names & foreign_nodes(wants, self.devices())
+        nodes = _nodes_in(content) or ()
+        foreign = {each.name for each in nodes} & foreign_nodes(wants, self.devices())
         numbers = {each for want in wants for claims in want.claims for each in claims}
         if any(map(is_number, numbers)):
             files = Sysfs(self._root)
-            actual = {name: files.node_number(name) for name in names}
+            places = {each.place(self._host_root) for each in nodes}
+            actual = {name: files.node_number(name) for name in places}
             foreign |= {
                 name
                 for name, each in actual.items()
@@ -154,8 +155,20 @@ class CdiClaimFiles:
         )
 
 
-class _Node(msgspec.Struct):
+class _Node(msgspec.Struct, rename="camel"):
     path: str
+    host_path: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its path below `/dev` in the container."""
+        return self.path.removeprefix("/dev/")
+
+    def place(self, host_root: str) -> str:
+        """Its path below the host's `/dev`; in files of another root, that in the container."""
+        dev = f"{host_root.rstrip('/')}/dev/"
+        is_below = self.host_path.startswith(dev)
+        return self.host_path.removeprefix(dev) if is_below else self.name
 
 
 class _Edits(msgspec.Struct, rename="camel"):
@@ -191,14 +204,13 @@ def _read(path: Path) -> bytes:
         return b""
 
 
-def _nodes_in(content: bytes) -> frozenset[str] | None:
-    """The names of the nodes in a file; None if it is none."""
+def _nodes_in(content: bytes) -> tuple[_Node, ...] | None:
+    """The nodes in a file; None if it is none."""
     try:
         found = msgspec.json.decode(content, type=_File)
     except UNREADABLE:
         return None
-    nodes = (node for each in found.devices for node in each.container_edits.device_nodes)
-    return frozenset(node.path.removeprefix("/dev/") for node in nodes)
+    return tuple(node for each in found.devices for node in each.container_edits.device_nodes)
 
 
 def foreign_nodes(wants: Sequence[Want], devices: Mapping[str, DraDevice]) -> frozenset[str]:

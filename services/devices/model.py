@@ -184,15 +184,25 @@ class DeviceNode:
     """A device node that a container gets."""
 
     name: str
-    """Its path below `/dev`, on the host and in the container: `dfl-port.0`, `vfio/12`."""
+    """Its path below `/dev`, on the host and in the container: `dfl-port.0`, `vfio/12`.
+    On the host it may be a link, see `target`.
+    """
     permissions: str = "rw"
     """What the container may do with it, of `r` and `w`; never `m`, which is mknod."""
     number: tuple[int, int] | None = None
     """Major and minor number of the device, where they are to be checked before it is given."""
+    target: str = ""
+    """The path below the host's `/dev` of the node itself, where links lead from the name to it."""
+
+    @property
+    def place(self) -> str:
+        """The path below the host's `/dev` of the node itself, without links."""
+        return self.target or self.name
 
     def host_path(self, root: str) -> str:
         """Its whole path on the host, whose `dev/` is below a folder there."""
-        return f"{root.rstrip('/')}/dev/{self.name}"
+        # Without links: a runtime that is given a link by CDI takes it for no device.
+        return f"{root.rstrip('/')}/dev/{self.place}"
 
 
 @dataclass(frozen=True, slots=True)

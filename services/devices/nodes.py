@@ -25,6 +25,8 @@ class FoundNode:
     """Why what stands at its place can't be handed out."""
     actual: Number | None = None
     """The number of what stands there."""
+    target: str = ""
+    """The path below `/dev` of the node that links lead to from its name, whole if elsewhere."""
 
 
 DENIED_SUBSYSTEMS: Final = frozenset(
@@ -117,11 +119,17 @@ def check_node(
     name, number, actual = found.name, found.number, found.actual
     if number is None or not is_name(name):
         return Problem("node-missing", f"sysfs and /dev have no device node of it: {name!r:.80}")
+    if found.target and not is_name(found.target):
+        return Problem(
+            "node-missing", f"/dev/{name} leads to no node below /dev: {found.target!r:.80}"
+        )
     why = "" if is_vfio else denial(found.subsystem, number, name)
+    if not (why or is_vfio) and denied_name(found.target):
+        why = f"it leads to /dev/{found.target}, and nodes of this name are never handed out"
     if why:
         return Problem("node-denied", f"/dev/{name}: {why}")
     problem = found.problem
     if problem is None and actual is not None and actual != number:
         text = f"/dev/{name} is {actual[0]}:{actual[1]}, and the device is {number[0]}:{number[1]}"
         problem = Problem("node-other-number", text)
-    return problem or DeviceNode(name, permissions, number)
+    return problem or DeviceNode(name, permissions, number, found.target)

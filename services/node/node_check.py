@@ -1,6 +1,7 @@
 """Whether the device nodes that a container has are those of its devices."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -25,13 +26,13 @@ def _changed_nodes(
     entry: CheckpointEntry, devices: Mapping[str, Device], host_root: str
 ) -> tuple[list[str], list[str]]:
     """The host paths that a container was allocated and that its devices don't have, and theirs."""
-    today = [
-        node.host_path(host_root)
-        for key in sorted(entry.device_ids)
-        if key in devices
-        for node in devices[key].nodes
+    nodes = [
+        node for key in sorted(entry.device_ids) if key in devices for node in devices[key].nodes
     ]
-    return [each for each in entry.nodes or () if each not in today], today
+    today = [node.host_path(host_root) for node in nodes]
+    # Earlier versions answered `Allocate` with the path of a link.
+    links = {replace(node, target="").host_path(host_root) for node in nodes}
+    return [each for each in entry.nodes or () if each not in {*today, *links}], today
 
 
 class NodesStartPolicy:
@@ -100,10 +101,10 @@ def require_numbers(root: Path, nodes: Iterable[DeviceNode]) -> None:
     files = Sysfs(root)  # `/dev` is in memory, so this asks no device
     for node in nodes:
         # A missing one is left to the runtime: a refusal of `Allocate` fails the pod for good.
-        actual = files.node_number(node.name) if node.number else None
+        actual = files.node_number(node.place) if node.number else None
         if node.number and actual and actual != node.number:
             (now, at), (major, minor) = actual, node.number
             raise NotAllowed(
-                f"/dev/{node.name} is {now}:{at}, and the device is {major}:{minor}: another device"
-                " has its node now"
+                f"/dev/{node.place} is {now}:{at}, and the device is {major}:{minor}:"
+                " another device has its node now"
             )

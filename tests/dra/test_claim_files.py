@@ -1,9 +1,17 @@
 """What containers get with the devices of a claim."""
 
-from dra.claim_files import given_to
+import json
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from dra.claim_files import CdiClaimFiles, given_to
 from dra.wants import Kind, Want
 from services.devices.dra import DraDevice
 from services.devices.model import Device, DeviceNode
+from services.process.blocking import BlockingCalls
+from services.process.errors import NotAllowed
 
 RESOURCE = "device.accelbind.dev/ve"
 
@@ -50,3 +58,35 @@ def test_who_watches_all_devices_can_tell_their_resources_apart() -> None:
         "ACCELBIND_REGION_2": ",,c",
     }
     assert first.edits.nodes == ()
+
+
+@pytest.mark.parametrize(
+    ("path", "host_path", "foreign"),
+    [
+        ("/dev/zigbee", "/host/dev/null", ""),
+        ("/dev/null", "/host/dev/null", ""),  # of an earlier version, or no link
+        ("/dev/null", "/elsewhere/dev/null", ""),  # of another root
+        ("/dev/zigbee", "/host/dev/zero", "zero"),
+        ("/dev/null", "/host/dev/zero", "zero"),
+        ("/dev/zero", "/host/dev/zero", "zero"),
+        ("/dev/zero", "/elsewhere/dev/zero", "zero"),
+        ("/dev/ve1", "/host/dev/null", "ve1"),
+    ],
+)
+def test_a_file_with_the_node_of_another_device_is_refused(
+    tmp_path: Path, path: str, host_path: str, foreign: str
+) -> None:
+    other = Device("b", RESOURCE, type="ve", nodes=(DeviceNode("ve1"),))
+    files = CdiClaimFiles(
+        tmp_path,
+        host_root="/host",
+        calls=BlockingCalls(),
+        devices=lambda: {"b": DraDevice("b", other, {})},
+        root=Path("/"),
+    )
+    node = {"path": path, "hostPath": host_path}
+    content = json.dumps({"devices": [{"containerEdits": {"deviceNodes": [node]}}]}).encode()
+    own = Want("one", Kind.PLAIN, ("a",), ("a",), (("1:3",),), RESOURCE, RESOURCE)
+    refused = pytest.raises(NotAllowed, match=f"another device has {foreign} now")
+    with refused if foreign else nullcontext():
+        files.require_own(content, [own])

@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +183,15 @@ async def test_a_server_that_hangs_or_whose_socket_is_gone_is_not_alive(short_di
             hanging.listen()
             with pytest.raises(KubeletError, match="DEADLINE_EXCEEDED"):
                 await server.alive(0.1)
+
+
+async def test_a_link_has_the_host_path_of_its_node(short_dir: Path) -> None:
+    linked = replace(device("a"), nodes=(DeviceNode("zigbee", target="ttyUSB0"),))
+    async with serving(short_dir, linked) as (_, stub):
+        request = pb.ContainerAllocateRequest(devices_ids=["a"])
+        answer = await stub.Allocate(pb.AllocateRequest(container_requests=[request]))
+    (node,) = answer.container_responses[0].devices
+    assert (node.container_path, node.host_path) == ("/dev/zigbee", "/host/dev/ttyUSB0")
 
 
 async def test_each_container_gets_its_own_answer(short_dir: Path) -> None:

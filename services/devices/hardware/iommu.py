@@ -15,7 +15,14 @@ def found_node(files: Sysfs, name: str, number: Number | None, subsystem: str) -
     """What stands at the place of a node that sysfs describes."""
     if not is_name(name):
         return FoundNode(name, number, subsystem)
-    return FoundNode(name, number, subsystem, files.node_problem(name), files.node_number(name))
+    return FoundNode(
+        name,
+        number,
+        subsystem,
+        files.node_problem(name),
+        files.node_number(name),
+        files.node_target(name),
+    )
 
 
 def group_of(files: Sysfs, function: str) -> str:

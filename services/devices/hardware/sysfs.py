@@ -37,6 +37,7 @@ class Sysfs:
         self._real = os.path.realpath(root).rstrip("/")
         self._resolved: dict[str, str | None] = {}
         self._targets: dict[str, str | None] = {}
+        self._closed: set[str] = set()
 
     @functools.cached_property
     def is_host(self) -> bool:
@@ -70,6 +71,8 @@ class Sysfs:
             place = f"{folder}/{name}"
             target = self._target(place)
             if target is None:
+                if place in self._closed:
+                    self._closed.add(path)
                 return None
             if not target:
                 folder = place
@@ -89,6 +92,8 @@ class Sysfs:
                 target: str | None = os.readlink(self._real + place)  # noqa: PTH115 - for speed
             except OSError as error:
                 target = "" if error.errno == errno.EINVAL else None
+                if error.errno not in (errno.EINVAL, *_GONE):
+                    self._closed.add(place)
             self._targets[place] = target
         return self._targets[place]
 
@@ -152,20 +157,26 @@ class Sysfs:
         """Why a device node, a file below `/dev`, can't be handed out."""
         path = f"/dev/{name}"
         missing = Problem("node-missing", f"there is no {path}")
+        unreadable = Problem("node-unreadable", f"{path} can't be read")
+        resolved = self.resolve(path)
+        if resolved is None:
+            return unreadable if path in self._closed else missing
         try:
-            kind = stat.S_IFMT(os.lstat(self._root + path).st_mode)
-            if kind == stat.S_IFLNK:
-                resolved = self.resolve(path)
-                if resolved is None:
-                    return missing
-                kind = stat.S_IFMT(os.lstat(self._root + resolved).st_mode)
+            kind = stat.S_IFMT(os.lstat(self._root + resolved).st_mode)
         except OSError as error:
-            if error.errno in _GONE:
-                return missing
-            return Problem("node-unreadable", f"{path} can't be read")
+            return missing if error.errno in _GONE else unreadable
         if kind == stat.S_IFCHR or (kind == stat.S_IFREG and not self.is_host):
             return None
         return Problem("node-not-a-device", f"{path} is not a character device")
+
+    def node_target(self, name: str) -> str:
+        """The path below `/dev` of the node that links lead to, whole if it is elsewhere.
+
+        Empty if there is no link on the way, or no node.
+        """
+        resolved = self.resolve(f"/dev/{name}")
+        target = (resolved or "").removeprefix(f"{self.resolve('/dev')}/")
+        return "" if target == name else target
 
     def node_number(self, name: str) -> tuple[int, int] | None:
         """Major and minor of the character device at the place of a node, None if it is none."""

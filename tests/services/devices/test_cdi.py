@@ -126,6 +126,22 @@ def test_devices_of_types_are_in_a_file_of_their_own() -> None:
     assert parsed(file)["kind"] == "accelbind.dev/device"
 
 
+@pytest.mark.parametrize("root", ["/", "/host"])
+def test_a_link_has_the_host_path_of_its_node(root: str) -> None:
+    """Runtimes take the host path for a node without following it."""
+    node = DeviceNode("zigbee", target="ttyUSB0")
+    device = replace(FIRST, nodes=(node,), cdi=f"{DEVICE_KIND}={FIRST.id}")
+    wanted = {
+        "path": "/dev/zigbee",
+        "hostPath": f"{root.rstrip('/')}/dev/ttyUSB0",
+        "permissions": "rw",
+    }
+    (found,) = parsed(describe([device], kind=DEVICE_KIND, host_root=root))["devices"]
+    assert found["containerEdits"]["deviceNodes"] == [wanted]
+    file = json.loads(describe_claim([ClaimDevice("u-r-a", (node,))], host_root=root))
+    assert file["devices"][0]["containerEdits"]["deviceNodes"] == [wanted]
+
+
 def test_the_file_of_a_claim_has_nodes_and_variables() -> None:
     both = ClaimDevice("u-r-a", (DeviceNode("dfl-port.0"),), (("A", "b"),))
     nodes = ClaimDevice("u-r-b", (DeviceNode("x", "r"),))

@@ -64,6 +64,28 @@ def test_others_are_given_as_sysfs_has_them(subsystem: str, number: Number, name
     assert answer == DeviceNode(name, "r", number)
 
 
+@pytest.mark.parametrize(
+    ("name", "target", "reason"),
+    [
+        ("zigbee", "ttyUSB0", ""),
+        ("zigbee", "serial/by-id/x", ""),
+        ("zigbee", "dfl-port.0", "node-denied"),
+        ("zigbee", "usbmon1", "node-denied"),
+        ("usbmon1", "zigbee", "node-denied"),
+        ("zigbee", "/run/tty", "node-missing"),
+        ("zigbee", "a\udcff", "node-missing"),
+    ],
+)
+def test_a_link_is_judged_by_its_name_and_its_target(name: str, target: str, reason: str) -> None:
+    answer = check_node(FoundNode(name, OTHER, "", actual=OTHER, target=target))
+    if reason:
+        assert isinstance(answer, Problem)
+        assert answer.reason == reason
+        assert f"/dev/{name}" in answer.message
+    else:
+        assert answer == DeviceNode(name, "rw", OTHER, target)
+
+
 def test_the_node_has_to_be_the_device() -> None:
     def reason(problem: Problem | None, actual: Number | None) -> str:
         answer = check_node(FoundNode("ve0", (238, 0), "ve", problem, actual))

@@ -77,6 +77,27 @@ async def test_a_container_starts_while_its_device_has_the_node_that_it_was_allo
 
 
 @pytest.mark.parametrize(
+    ("allocated", "allowed"),
+    [
+        ("/host/dev/ttyUSB0", True),
+        ("/host/dev/zigbee", True),  # an earlier version's answer to `Allocate`
+        ("/host/dev/ttyUSB1", False),
+    ],
+)
+async def test_a_container_with_a_link_starts_while_it_leads_to_the_same_node(
+    tmp_path: Path, allocated: str, *, allowed: bool
+) -> None:
+    setting = Setting(tmp_path)
+    setting.offer(Device("0000-b1-00-0", RESOURCE, nodes=(DeviceNode("zigbee", target="ttyUSB0"),)))
+    setting.allocate(allocated)
+    if allowed:
+        await setting.start()
+    else:
+        with pytest.raises(NotAllowed, match="now it is /host/dev/ttyUSB0"):
+            await setting.start()
+
+
+@pytest.mark.parametrize(
     ("today", "now"),
     [([device("ve1")], "now it is /host/dev/ve1"), ([device()], "now it has none"), ([], "none")],
 )
@@ -119,6 +140,8 @@ async def test_a_start_that_cannot_be_checked_is_allowed_and_logged_once(
     [
         (DeviceNode("null", number=(1, 3)), True),
         (DeviceNode("null", number=(1, 4)), False),
+        (DeviceNode("zero", number=(1, 3), target="null"), True),
+        (DeviceNode("null", number=(1, 4), target="null"), False),
         (DeviceNode("null"), True),
         (DeviceNode("missing", number=(1, 4)), True),
         (DeviceNode("fd", number=(1, 4)), True),

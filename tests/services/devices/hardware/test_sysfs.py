@@ -165,6 +165,33 @@ def test_under_another_root_a_regular_file_is_a_device_node(tmp_path: Path) -> N
     assert found == ["", "node-not-a-device", "node-missing"]
 
 
+@pytest.mark.parametrize(
+    ("links", "name", "reason", "target"),
+    [
+        ({}, "tty0", "", ""),
+        ({"dev/zigbee": "tty0"}, "zigbee", "", "tty0"),
+        ({"dev/zigbee": "/dev/tty0"}, "zigbee", "", "tty0"),
+        ({"dev/zigbee": "../../dev/tty0"}, "zigbee", "", "tty0"),
+        ({"dev/hub": "/dev/serial/by-id", "dev/serial/by-id/x": "../../tty0"}, "hub/x", "", "tty0"),
+        ({"dev/hub": "/dev/serial/by-id"}, "hub/own", "", "serial/by-id/own"),
+        ({"dev/hub": "serial/by-id"}, "hub/own", "", "serial/by-id/own"),
+        ({"dev/hub": "/dev/serial/by-id"}, "hub/none", "node-missing", ""),
+        ({"dev/hub": "/outside"}, "hub/own", "node-missing", ""),
+        ({"dev/zigbee": "/run/tty"}, "zigbee", "", "/run/tty"),
+    ],
+)
+def test_nodes_are_found_through_links_of_the_host(
+    tmp_path: Path, links: dict[str, str], name: str, reason: str, target: str
+) -> None:
+    for path in ("dev/tty0", "dev/serial/by-id/own", "run/tty"):
+        write(tmp_path / path)
+    for path, to in links.items():
+        link(tmp_path / path, to)
+    files = Sysfs(tmp_path)
+    assert reasons(files, name) == [reason]
+    assert files.node_target(name) == target
+
+
 def test_on_the_host_only_a_character_device_is_a_device_node() -> None:
     regular = os.path.relpath(__file__, "/dev")
     found = reasons(Sysfs(Path("/")), "null", "fd", regular, "no-such-device")
@@ -177,5 +204,7 @@ def test_a_node_that_can_not_be_looked_at_is_unreadable(
     def fail(*_: object) -> os.stat_result:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("services.devices.hardware.sysfs.os.lstat", fail)
-    assert reasons(Sysfs(tmp_path), "dfl-port.0") == ["node-unreadable"]
+    write(tmp_path / "dev/dfl-port.0")
+    for call in ("lstat", "readlink"):
+        monkeypatch.setattr(f"services.devices.hardware.sysfs.os.{call}", fail)
+        assert reasons(Sysfs(tmp_path), "dfl-port.0") == ["node-unreadable"]

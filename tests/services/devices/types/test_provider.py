@@ -234,7 +234,7 @@ class NumberedFiles(Sysfs):
     """Files in the place of device nodes, which hold the numbers that the nodes would have."""
 
     def node_number(self, name: str) -> tuple[int, int] | None:
-        major, _, minor = self.text(f"/dev/{name}").partition(":")
+        major, _, minor = self.text(self.resolve(f"/dev/{name}") or "").partition(":")
         return (int(major), int(minor)) if minor else None
 
 
@@ -258,6 +258,36 @@ def test_a_pattern_matches_nodes_that_sysfs_knows_and_a_whole_path_any(
     first, second = types.scan().devices
     assert first.nodes == (DeviceNode("ami5", "rw", (243, 5)),)
     assert [each.reason for each in second.reasons] == ["node-missing"]
+
+
+@pytest.mark.parametrize(
+    ("links", "path", "node"),
+    [
+        ({"zigbee": "plain9"}, "zigbee", DeviceNode("zigbee", "rw", (243, 9), "plain9")),
+        ({"zigbee": "/dev/plain9"}, "zigbee", DeviceNode("zigbee", "rw", (243, 9), "plain9")),
+        (
+            {"hub": "/dev/serial/by-id", "serial/by-id/usb-zig": "../../plain9"},
+            "hub/usb-zig",
+            DeviceNode("hub/usb-zig", "rw", (243, 9), "plain9"),
+        ),
+        # A node that sysfs knows has the kernel's name, whatever leads to it.
+        ({"zigbee": "/dev/hwrng"}, "zigbee", DeviceNode("hwrng", "rw", (10, 183))),
+    ],
+)
+def test_a_link_to_a_node_is_given_as_the_node(
+    tree: DeviceTree, tmp_path: Path, links: dict[str, str], path: str, node: DeviceNode
+) -> None:
+    types = Types(tmp_path / "types", tree.root, files=NumberedFiles)
+    tree.entry("", "misc", "hw_random", "10:183", "hwrng")
+    tree.file("dev/hwrng", "10:183")
+    tree.file("dev/plain9", "243:9")
+    for name, target in links.items():
+        place = tree.root / "dev" / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.symlink_to(target)
+    write(types, {"match": [{"path": [f"/dev/{path}"]}]})
+    (device,) = types.scan().devices
+    assert (device.reasons, device.nodes) == ((), (node,))
 
 
 def test_a_device_has_one_id_whichever_way_a_type_names_it(
