@@ -47,6 +47,13 @@ class ClaimEntry(msgspec.Struct, frozen=True):
     """Its CDI file, empty if it has none; None if an older version has committed it."""
     pods: tuple[str, ...] = ()
     """UIDs of the pods that use it; none if an older version has written the file."""
+    is_leftover: bool = False
+    """Whether the kubelet did not know it when it was last asked."""
+
+    def devices(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Each device, also one that it only watches, and its claims to the hardware."""
+        for want in self.wants:
+            yield from zip(want.devices, want.claims, strict=True)
 
     def held(self) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Each device that nobody else may have, and its claims to the hardware."""
@@ -59,6 +66,11 @@ class ClaimEntry(msgspec.Struct, frozen=True):
         for want in self.wants:
             if want.kind is not Kind.ADMIN:
                 yield from want.ids
+
+
+def is_uid(text: str) -> bool:
+    """Whether a text can be the UID of a claim."""
+    return _UID.fullmatch(text) is not None
 
 
 class ClaimBook:
@@ -105,11 +117,17 @@ class ClaimBook:
         pods = known.pods if known else ()
         self._write(ClaimEntry(claim, self._boot, wants, is_committed=True, file=file, pods=pods))
 
-    def note_pods(self, uid: str, pods: Collection[str]) -> None:
-        """Note which pods use a claim, as far as it is here."""
-        known = self.find(uid)
-        if known is not None and pods and {*known.pods} != {*pods}:
-            self._write(msgspec.structs.replace(known, pods=tuple(sorted(pods))))
+    def note_pods(self, entry: ClaimEntry, pods: Collection[str] | None) -> None:
+        """Note which pods use a claim, as the kubelet says; None if it does not know the claim.
+
+        Raises:
+            HardwareError: The entry can't be written.
+        """
+        noted = msgspec.structs.replace(
+            entry, pods=tuple(sorted(pods)) if pods else entry.pods, is_leftover=pods is None
+        )
+        if noted != entry:
+            self._write(noted)
 
     def note(self, claim: ClaimRef, wants: tuple[Want, ...]) -> str:
         """The entry of a prepared claim as text, for `restore`."""
@@ -206,7 +224,7 @@ class ClaimBook:
         Raises:
             NotAllowed: The UID is none.
         """
-        if not _UID.fullmatch(uid):
+        if not is_uid(uid):
             raise NotAllowed(f"{quote(uid)} is not the UID of a claim")
         return self._folder / f"{uid}{_SUFFIX}"
 
@@ -229,12 +247,15 @@ class ClaimBook:
         except OSError as error:
             unreadable.append(f"{self._folder} can't be read: {error.strerror}")
             return []
-        return [each for each in paths if each.suffix == _SUFFIX and each.name[0] != "."]
+        # People copy files: what has no UID as its name is not ours.
+        return [each for each in paths if each.suffix == _SUFFIX and is_uid(each.stem)]
 
     def _read(self, path: Path) -> ClaimEntry | None:
         try:
             with open_regular(path) as file:
                 entry = msgspec.json.decode(file.read(_MAX_BYTES), type=ClaimEntry)
+            if entry.claim.uid != path.stem:
+                raise ValueError(f"it is the entry of {entry.claim}, another claim")
         except FileNotFoundError:
             return None
         except (OSError, *UNREADABLE) as error:

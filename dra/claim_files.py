@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from dra.book import is_uid
 from dra.wants import Kind, Want, require_present
 from services.devices.allocation import allocate, resource_variable
 from services.devices.cdi import NOTE, ClaimDevice, claim_file, describe_claim
@@ -189,7 +190,7 @@ def _notes(folder: Path, known: Collection[str]) -> dict[str, str]:
     with contextlib.suppress(OSError):
         for path in sorted(folder.glob(claim_file("*"))):
             uid = path.name[len(claim_file("*").partition("*")[0]) : -len(path.suffix)]
-            if uid not in known:
+            if uid not in known and is_uid(uid):
                 with contextlib.suppress(*UNREADABLE):
                     file = msgspec.json.decode(_read(path), type=_File)
                     notes[uid] = file.annotations.get(NOTE, "")

@@ -75,7 +75,7 @@ def problems_of(
     """Why each device that is here, or that a claim has, isn't healthy; empty if it is."""
     problems = {name: each.device.reasons for name, each in devices.items()}
     for entry in entries:
-        for name, claims in entry.held():
+        for name, claims in entry.devices():
             if name not in devices:
                 # Its device type may have another name now: the hardware is what counts.
                 same = [

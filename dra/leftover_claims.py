@@ -10,13 +10,13 @@ It lists no container of them either, although one that was deleted by force may
 slices, `accelbind devices`, metrics and Events show it.
 
 The book is read before the kubelet's checkpoint: the kubelet writes a claim there before it has it
-prepared, and removes it after it was given back. Since when a claim is unused is kept in memory: a
-driver that was restarted begins anew.
+prepared, and removes it after it was given back. That the kubelet does not know a claim is noted in
+its entry. Since when it is unused is kept in memory: a driver that was restarted begins anew.
 """
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final, NoReturn
 
 import structlog
@@ -24,7 +24,7 @@ import structlog
 from dra.book import ClaimBook, ClaimEntry
 from dra.claim_use import ClaimUse
 from services.devices.model import Problem
-from services.process.errors import AccelbindError
+from services.process.errors import AccelbindError, HardwareError
 from services.process.outage import Outage
 
 LEFTOVER: Final = "leftover-claim"
@@ -57,16 +57,17 @@ class LeftoverClaims:
         self._book = book
         self._use = use
         self.clock = clock
-        self._uids: frozenset[str] = frozenset()
-        """Those of leftover claims, as far as was last known."""
         self._unused_since: dict[str, float] = {}
         self._reasons: Mapping[str, str] = {}
         """Why claims count as used, by UID."""
         self._outage = Outage(
             log,
-            "it is unknown which claims the kubelet knows",
-            "it is known again which claims the kubelet knows",
+            "it can't be noted which claims the kubelet knows",
+            "it is noted again which claims the kubelet knows",
             level="info",
+        )
+        self._unended = Outage(
+            log, "leftover claims can't be given back", "leftover claims are given back again"
         )
 
     async def problems(self) -> Mapping[str, Problem]:
@@ -78,24 +79,35 @@ class LeftoverClaims:
             except AccelbindError as error:
                 self._outage.failed(str(error))  # what was known before stays
             else:
-                self._outage.ended()
-                for uid, pods in known.items():
-                    self._book.note_pods(uid, pods)
-                self._note({each.claim.uid: each for each in before if each.claim.uid not in known})
+                errors = [self._note(each, known.get(each.claim.uid)) for each in before]
+                self._outage.update("; ".join(filter(None, errors)))
         return {
             key: Problem(LEFTOVER, self._describe(entry))
             for entry in self._leftover()
             for key in entry.ids()
         }
 
-    def _note(self, leftover: Mapping[str, ClaimEntry]) -> None:
-        for uid in leftover.keys() - self._uids:
-            claim = str(leftover[uid].claim)
-            log.warning("the kubelet does not know a claim that is here", claim=claim, uid=uid)
-        self._uids = frozenset(leftover)
+    def _note(self, before: ClaimEntry, pods: Collection[str] | None) -> str:
+        """Note what the kubelet knows of a claim that was here before it was asked.
+
+        Returns:
+            Why that can't be noted; empty if it is.
+        """
+        uid = before.claim.uid
+        try:
+            entry = self._book.find(uid)
+            if entry is None:
+                return ""
+            if pods is None and not entry.is_leftover:
+                claim = str(entry.claim)
+                log.warning("the kubelet does not know a claim that is here", claim=claim, uid=uid)
+            self._book.note_pods(entry, pods)
+        except HardwareError as error:
+            return str(error)
+        return ""
 
     def _leftover(self) -> list[ClaimEntry]:
-        return [each for each in self._book.entries() if each.claim.uid in self._uids]
+        return [each for each in self._book.entries() if each.is_leftover]
 
     def _describe(self, entry: ClaimEntry) -> str:
         uid = entry.claim.uid
@@ -110,8 +122,13 @@ class LeftoverClaims:
         """Observe leftover claims until cancelled; `end` gives one back."""
         while True:
             await asyncio.sleep(ROUND_SECONDS)
+            errors = []
             for entry in await self.unused():
-                await end(entry)
+                try:
+                    await end(entry)
+                except AccelbindError as error:
+                    errors.append(str(error))
+            self._unended.update("; ".join(errors))
 
     async def unused(self) -> list[ClaimEntry]:
         """Observe leftover claims once; return those that have been unused for long enough."""

@@ -106,12 +106,13 @@ async def test_health_that_changes_while_it_is_sent_is_sent_again(bed: Bed) -> N
             assert len((await anext(stream)).devices) == 0
 
 
+@pytest.mark.parametrize("how", [{}, {"adminAccess": True}])
 async def test_a_device_that_is_unplugged_under_a_claim_is_unhealthy_until_it_is_given_back(
-    bed: Bed,
+    bed: Bed, how: dict[str, Any]
 ) -> None:
     address = bed.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
     name = fpga_name(address)
-    each = claim("c", result(name), configs=(config(NEVER),))
+    each = claim("c", result(name, **how), configs=() if how else (config(NEVER),))
     request = health.NodeWatchResourcesRequest()
     async with bed.running() as dra:
         await bed.ready(each)

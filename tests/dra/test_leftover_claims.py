@@ -1,5 +1,6 @@
 """Claims that the kubelet has forgotten: their devices aren't free, until nobody uses them."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import (
@@ -7,6 +8,7 @@ from contextlib import (
     AsyncExitStack,
     asynccontextmanager,
     contextmanager,
+    suppress,
 )
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,8 @@ import grpc.aio
 import pytest
 from prometheus_client import generate_latest
 
-from dra import claim_use
+from dra import claim_use, leftover_claims
+from dra.book import ClaimEntry
 from dra.leftover_claims import UNUSED_SECONDS
 from dra.process import Dra
 from services.containers.cgroups import pods_with_cgroup
@@ -176,6 +179,61 @@ async def test_a_claim_is_no_leftover_while_the_kubelet_knows_it_or_is_away(
         assert await dra.parts.leftover_claims.problems() == {}
 
 
+async def test_what_is_known_of_a_claim_outlives_the_driver(
+    bed: Bed, kubelet: Kubelet, fpga: str
+) -> None:
+    async with bed.running(healthy_after=1):
+        await bed.register()
+        await bed.ready(first(fpga))
+        await eventually_async(lambda: taints(bed) == ["leftover-claim"])
+    kubelet.checkpoint.write_text("")
+    async with bed.running(healthy_after=1) as dra:
+        await bed.register()
+        await eventually_async(lambda: dra.parts.node.state.inventory is not None)
+        assert len(await dra.parts.leftover_claims.problems()) == 1
+
+
+@pytest.mark.parametrize("obstacle", ["an entry that is cut off", "a folder in its place"])
+async def test_an_entry_that_cannot_be_read_or_written_does_not_end_the_driver(
+    bed: Bed, kubelet: Kubelet, fpga: str, obstacle: str
+) -> None:
+    async with bed.running() as dra:
+        await bed.ready(first(fpga))
+        path = dra.parts.book.path(UID)
+        if obstacle == "a folder in its place":
+            path.with_name(f".{path.name}.new").mkdir()
+        else:
+            path.with_name("another-uid.json").write_text("{")
+        kubelet.knows(uid_of_first="another-pod", another_uid="x", **{"a/b": "y"})
+        assert await dra.parts.leftover_claims.problems() == {}
+
+
+async def test_a_claim_that_cannot_be_given_back_does_not_end_the_driver(
+    bed: Bed, fpga: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = 0
+
+    async def end(_: ClaimEntry) -> None:
+        nonlocal ends
+        ends += 1
+        raise HardwareError("it can't be removed")
+
+    async with bed.running() as dra:
+        await bed.ready(first(fpga))
+        leftovers = dra.parts.leftover_claims
+
+        async def unused() -> list[ClaimEntry]:
+            return [*dra.parts.book.entries()]
+
+        monkeypatch.setattr(leftovers, "unused", unused)
+        monkeypatch.setattr(leftover_claims, "ROUND_SECONDS", 0.01)
+        task = asyncio.create_task(leftovers.run_forever(end))
+        await eventually_async(lambda: ends > 1)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
 async def test_a_checkpoint_that_was_never_there_says_nothing(
     bed: Bed, kubelet: Kubelet, fpga: str
 ) -> None:
@@ -331,7 +389,7 @@ async def test_a_claim_that_has_changed_meanwhile_is_not_given_back(bed: Bed, fp
         await bed.ready(first(fpga))
         entry = dra.parts.book.find(UID)
         assert entry is not None
-        dra.parts.book.note_pods(UID, ["another"])
+        dra.parts.book.note_pods(entry, ["another"])
         assert not await dra.parts.preparation.end_leftover(entry)
         assert dra.parts.book.find(UID) is not None
 
