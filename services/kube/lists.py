@@ -17,6 +17,9 @@ from services.process.text import plain
 T = TypeVar("T")
 
 PAGE: Final = 500  # objects, as client-go requests them
+_MAX_PAGE: Final = 2 * PAGE
+"""Objects of a page. An API server keeps to the limit: only a list with `resourceVersion=0` may
+have more, and none is requested here."""
 
 MAX_LIST: Final = 64 * 1024 * 1024
 """Bytes of all pages of a list, each page and object counting `OBJECT_BYTES` more."""
@@ -39,7 +42,26 @@ class Page(msgspec.Struct):
     """A page of a list; its objects are not decoded."""
 
     metadata: _ListMeta
-    items: list[msgspec.Raw] | None
+    items: list[msgspec.Raw]
+
+
+# A struct, because its decoder stops at the first item too many. A list is decoded as a whole, even
+# with a `max_length`: 14 MB of `0,` would take 550 MB.
+_Items: Any = msgspec.defstruct(
+    "_Items",
+    [(f"item{n}", msgspec.Raw | msgspec.UnsetType, msgspec.UNSET) for n in range(_MAX_PAGE)],
+    array_like=True,
+    forbid_unknown_fields=True,
+)
+_PageOfItems: Any = msgspec.defstruct(
+    "_PageOfItems", [("metadata", _ListMeta), ("items", _Items | None)]
+)
+
+
+async def _decode_page(body: bytes, path: str) -> Page:
+    page = await decode(body, path, _PageOfItems)
+    items = () if page.items is None else msgspec.structs.astuple(page.items)
+    return Page(page.metadata, [item for item in items if item is not msgspec.UNSET])
 
 
 async def read_pages(
@@ -52,7 +74,8 @@ async def read_pages(
     Raises:
         BadStatus: The API server refuses; with 410, the list has expired meanwhile.
         TooLong: The list has more bytes.
-        ClusterError: It doesn't answer, or not with a list.
+        Unreadable: A page isn't one, or has many more objects than requested.
+        ClusterError: The API server doesn't answer.
     """
     limit, token, left = PAGE, "", most or MAX_LIST
     deadline = time.monotonic() + LIST_SECONDS
@@ -65,14 +88,14 @@ async def read_pages(
         try:
             answer = await client.request("GET", path, params=params)
             body = client.expect(answer, f"GET {path}").body
-            page = await decode(body, path, Page)
+            page = await _decode_page(body, path)
         except TooLong:
             if limit == 1:
                 raise
             # The next pages are smaller, for a while.
             limit = max(1, limit // 8)
             continue
-        left -= len(body) + OBJECT_BYTES * (1 + len(page.items or ()))
+        left -= len(body) + OBJECT_BYTES * (1 + len(page.items))
         if left < 0:
             raise TooLong(f"the list GET {path} has too many bytes or objects")
         if time.monotonic() > deadline:
@@ -100,7 +123,7 @@ async def list_objects(
         return [
             converted
             async for page in pages
-            for item in page.items or ()
+            for item in page.items
             if (converted := read(await decode_object(item, path))) is not None
         ]
 

@@ -160,7 +160,7 @@ class Reflector(WatchLoop, Generic[T]):
             async with aclosing(read_pages(client, self._path, self._selector)) as pages:
                 async for page in pages:
                     version = version or page.metadata.resource_version
-                    unreadable += await self._collect(page.items or [], objects)
+                    unreadable += await self._collect(page.items, objects)
         except BadStatus as error:
             if error.status != NOT_FOUND:
                 raise
