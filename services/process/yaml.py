@@ -42,6 +42,11 @@ _HEAD = re.compile(
 )
 _BETWEEN_OBJECTS = re.compile(rb"\}\s*\{")
 _BLANKS = re.compile(r"\s*")
+# In strings of JSON: escapes, and characters that YAML refuses or takes for the end of a line.
+_ESCAPE_OR_UNFIT = re.compile(
+    r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})"
+    r"|\\u[dD][89a-fA-F][0-9a-fA-F]{2}|\\.|[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +148,31 @@ def _without_marks(piece: bytes) -> bytes:
     end = _head(piece)
     head, content = piece[:end].replace(_BOM, b""), piece[end:]
     if content.startswith(b"{"):  # JSON may be indented by tabs
-        head = head.replace(b"\t", b" ")
+        head, content = head.replace(b"\t", b" "), _json_as_yaml(content)
     return head + content
+
+
+def _json_as_yaml(content: bytes) -> bytes:
+    """Escape in JSON what YAML would not read; return other content unchanged."""
+    try:
+        text = content.decode()
+        escaped = _ESCAPE_OR_UNFIT.sub(_escaped, text)
+        if escaped != text:
+            json.loads(text, parse_int=str)
+    except (ValueError, RecursionError):
+        return content
+    return escaped.encode()
+
+
+def _escaped(match: re.Match[str]) -> str:
+    """An escape or character of JSON as YAML writes it."""
+    found, (high, low) = match[0], match.groups()
+    if high and low:  # a surrogate pair
+        return f"\\U{0x10000 + (int(high, 16) - 0xD800) * 0x400 + int(low, 16) - 0xDC00:08x}"
+    if len(found) == 1:
+        return f"\\u{ord(found):04x}"
+    # Half a pair is no character; kubectl replaces it.
+    return found if len(found) == 2 else "\\ufffd"
 
 
 @dataclass(slots=True)
