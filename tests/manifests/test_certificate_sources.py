@@ -96,7 +96,7 @@ def install(api: ApiServerStandIn, case: Case) -> None:
     api.put({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data})
 
 
-async def refused(api: ApiServerStandIn, certificates: Json, home: Path) -> str:
+async def refused(api: ApiServerStandIn, certificates: Json, home: Path, *options: str) -> str:
     """What the chart says against the values; empty if it renders them."""
     values = json.dumps({"certificates": certificates})
     done = await anyio.run_process(
@@ -104,6 +104,7 @@ async def refused(api: ApiServerStandIn, certificates: Json, home: Path) -> str:
             *(str(helm()), "template", "accelbind", str(CHART), "--dry-run=server"),
             *("--namespace", NAMESPACE, "--values", "-"),
             *("--kubeconfig", str(api.kubeconfig_path)),
+            *options,
         ],
         input=values.encode(),
         env=clean_environment() | {"HOME": str(home)},
@@ -137,3 +138,25 @@ async def test_a_first_installation_is_not_compared_with_anything(
 ) -> None:
     helm()
     assert await refused(api, {"source": "cert-manager"}, tmp_path) == ""
+
+
+@pytest.mark.parametrize(
+    ("source", "mounted", "annotations"),
+    [("own", OWN, NONE), ("cert-manager", THEIRS, BY_CERT_MANAGER)],
+)
+async def test_helm_must_forget_a_bundle_that_its_last_upgrade_set(
+    api: ApiServerStandIn, source: str, mounted: str, annotations: dict[str, str], tmp_path: Path
+) -> None:
+    helm()
+    install(api, Case("", mounted, OLD, annotations, source, taken=True))
+    deployment = one(rendered("base"), "Deployment", "accelbind-webhook")
+    (volume,) = deployment["spec"]["template"]["spec"]["volumes"]
+    volume["secret"]["secretName"] = mounted
+    deployment["metadata"]["annotations"] = BY_CHART
+    api.put(deployment)
+    said = await refused(api, {"source": source}, tmp_path, "--is-upgrade")
+    assert f"certificates.source {source}: Helm could delete the caBundle" in said
+    assert await refused(api, {"source": source}, tmp_path) == ""
+    deployment["metadata"]["annotations"] = NONE
+    api.put(deployment)
+    assert await refused(api, {"source": source}, tmp_path, "--is-upgrade") == ""

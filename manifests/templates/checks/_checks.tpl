@@ -150,6 +150,11 @@ longer renders. Takes what was found and the context.
 {{- $trusted = false }}
 {{- end }}
 {{- end }}
+{{- /* An upgrade that applies on the client's side deletes the bundle that Helm's last one had, whoever wrote it since. */}}
+{{- $rendered := hasKey ($deployment.metadata.annotations | default dict) "accelbind.dev/ca-bundle" }}
+{{- if and $context.Release.IsUpgrade $rendered (ne $certificates.source "existingSecret") }}
+{{- include "accelbind.problem" (list $found (printf "certificates.source %s: Helm could delete the caBundle that its last upgrade set: let Helm forget the release first (docs/helm.md, \"Let Helm forget the release\")" $certificates.source)) }}
+{{- end }}
 {{- if not $trusted }}
 {{- include "accelbind.problem" (list $found (printf "certificates.source %s with Secret %s: API servers would not trust the webhook during this upgrade, which has Secret %s now: follow docs/helm.md, \"Change the source of certificates\"" $certificates.source $serving $mounted)) }}
 {{- end }}
