@@ -11,7 +11,14 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from certs.certificates import CLOCK_SKEW, Certificate, convert, public_bytes, refusal
+from certs.certificates import (
+    CLOCK_SKEW,
+    Certificate,
+    convert,
+    public_bytes,
+    refusal,
+    unreadable,
+)
 from services.process.errors import InvalidSettings
 
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -155,6 +162,8 @@ def signing_error(
     """
     if error := authority_error(authority, now):
         return error
+    if error := unreadable(authority.certificate):
+        return f"API servers may not read this CA: {error}"
     trial = issue_serving(authority, names, now, timedelta(days=1)).certificate
     refused = refusal(trial, (authority.certificate, *others), now)
     return f"API servers would refuse what this CA signs: {refused}" if refused else ""

@@ -5,8 +5,9 @@ Each write succeeds only on the version that was read, so any number of replicas
 
 import asyncio
 import random
+import ssl
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -19,7 +20,10 @@ from certs.authority import utc_now
 from certs.certificates import Certificate, find_signer, general_name, skipped_certificates
 from certs.metrics import CertsMetrics
 from certs.policy import (
+    BUNDLE,
     CA_KEYS,
+    SERVING_CERTIFICATE,
+    SERVING_KEY,
     SERVING_KEYS,
     CaState,
     CertificatePolicy,
@@ -39,6 +43,7 @@ from certs.store import (
 from services.kube.client import ClusterClient, Conflict
 from services.kube.objects import Secret, ensure_secret, write_secret
 from services.process.errors import CertificateError, ClusterError
+from services.process.pairs import load_pair
 
 ATTEMPTS: Final = 20
 """Conflicts in a row after which a round fails."""
@@ -89,6 +94,8 @@ class CertificateReconciler:
         """The bundle that all configurations have, and since when as far as is known here."""
         self._skipped: set[str] = set()
         """The unusable certificates that were logged."""
+        self._doubt = ""
+        """The doubt about the CA that was logged."""
 
     async def run_once(self, client: ClusterClient) -> RoundReport:
         """Do one round."""
@@ -181,6 +188,9 @@ class CertificateReconciler:
             )
         except CertificateError as error:
             raise CertificateError(f"Secret {where}: {error}") from error
+        if state.doubt and state.doubt != self._doubt:
+            log.warning("the CA in use is unusual; it keeps signing", secret=where, why=state.doubt)
+        self._doubt = state.doubt
         if state.data() != {key: held.data[key] for key in CA_KEYS & held.data.keys()}:
             await write_secret(client, held, state.data(), ours=CA_KEYS)
             if state.created:
@@ -245,6 +255,7 @@ class CertificateReconciler:
         if not reason or waits:
             return held, waits
         data, ends = new_pair(state, self._policy, now)
+        _check_loading(data)
         written = await write_secret(client, held, data, ours=SERVING_KEYS)
         self._force = ""
         self._metrics.issued.labels("serving").inc()
@@ -256,6 +267,19 @@ class CertificateReconciler:
             ends=f"{ends:%F %T}",
         )
         return written, False
+
+
+def _check_loading(data: Mapping[str, bytes]) -> None:
+    """Raise where the webhook could not load a new serving pair."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        load_pair(context, data[SERVING_CERTIFICATE], data[SERVING_KEY])
+        context.load_verify_locations(cadata=data[BUNDLE].decode())
+    except ssl.SSLError as error:
+        raise CertificateError(
+            f"OpenSSL cannot load what the CA signs ({error.reason or error}): replace ca.crt, or"
+            " remove ca.key and ca.crt to get a new CA"
+        ) from error
 
 
 async def renew(

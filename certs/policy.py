@@ -11,7 +11,7 @@ The same rules repair damage, and adopt a CA that was put in by hand.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -34,7 +34,9 @@ from certs.certificates import (
     name_text,
     read_certificates,
     read_signing_key,
+    refusal,
     unique,
+    unreadable,
 )
 from services.process.errors import CertificateError
 
@@ -81,6 +83,8 @@ class CaState:
     old: tuple[Certificate, ...] = ()
     created: str = ""
     """Why another certificate signs from now on; empty if none does."""
+    doubt: str = ""
+    """Why API servers would refuse what the CA signs, where it signs nevertheless."""
 
     @property
     def authorities(self) -> tuple[Certificate, ...]:
@@ -113,10 +117,25 @@ def next_ca(
     configurations.
     """
     state = _next_state(data, serving, configured, policy, now, force=force)
+    error = signing_error(state.authority, policy.names, now, state.old)
     # A CA that was put in by hand may be unfit for our names: nothing is written then.
-    if error := signing_error(state.authority, policy.names, now, state.old):
+    if error and not _is_used_in_doubt(state, serving, configured, now):
         raise CertificateError(f"ca.crt: {error}: {_REMEDY}")
-    return state
+    return replace(state, doubt=error)
+
+
+def _is_used_in_doubt(
+    state: CaState,
+    serving: Certificate | None,
+    configured: Sequence[Certificate],
+    now: datetime,
+) -> bool:
+    """Whether we would refuse what the CA has signed, and what is in use."""
+    # We are stricter than API servers: they may accept it, and its renewal makes nothing worse.
+    own = state.authority.certificate
+    if serving is None or own not in configured or not serving.is_signed_by(own):
+        return False
+    return bool(unreadable(own) or refusal(serving, state.authorities, now))
 
 
 def _next_state(
@@ -220,6 +239,16 @@ def check_pair(
     if signer != state.authority.certificate:
         # API servers may not yet know the CA that would sign the next one.
         return PairStatus(due="the CA has changed", waits=True)
+    return _own_status(serving, state, policy, now)
+
+
+def _own_status(
+    serving: Certificate, state: CaState, policy: CertificatePolicy, now: datetime
+) -> PairStatus:
+    """Check a serving certificate from the CA that signs."""
+    # In doubt, another one from the same CA would be refused too.
+    if not state.doubt and (refused := refusal(serving, state.authorities, now)):
+        return PairStatus(error=f"API servers refuse the serving certificate: {refused}")
     # Names that it has beside the wanted ones are no reason: replicas of two versions would undo
     # each other's work.
     if missing := serving.missing(map(name_text, policy.names)):

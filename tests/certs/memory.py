@@ -176,14 +176,18 @@ class Cluster:
 
     def pair_for(self, purpose: x509.ObjectIdentifier) -> KeyPair:
         """The serving pair as the CA would have signed it for another purpose."""
+        return self.pair_with(x509.ExtendedKeyUsage([purpose]))
+
+    def pair_with(self, extension: x509.ExtensionType, *, critical: bool = False) -> KeyPair:
+        """The serving pair as the CA would have signed it with this extension."""
         key, authority = (
             read_signing_key(self.secret(name)[each])
             for name, each in ((TLS, "tls.key"), (CA, "ca.key"))
         )
         assert key is not None
         pair = KeyPair(self.serving, key)
-        usage = x509.ExtendedKeyUsage([purpose])
-        return rebuilt(pair, without=x509.ExtendedKeyUsage, adding=usage, by=authority)
+        kind = type(extension)
+        return rebuilt(pair, without=kind, adding=extension, critical=critical, by=authority)
 
     def edit_pair(self, pair: KeyPair) -> None:
         self.store.edit(TLS, tls_crt=pair.certificate_pem, tls_key=pair.key_pem)
@@ -212,13 +216,17 @@ def rebuilt(
     adding: x509.ExtensionType | None = None,
     critical: bool = False,
     by: ec.EllipticCurvePrivateKey | None = None,
+    name: x509.Name | None = None,
 ) -> KeyPair:
-    """The same pair without one of its extensions, perhaps with another, signed by this key."""
+    """The same pair without one of its extensions, perhaps with another, signed by this key.
+
+    `name` becomes both its subject and its issuer.
+    """
     certificate = pair.certificate.parsed
     builder = (
         x509.CertificateBuilder()
-        .subject_name(certificate.subject)
-        .issuer_name(certificate.issuer)
+        .subject_name(name or certificate.subject)
+        .issuer_name(name or certificate.issuer)
         .public_key(pair.key.public_key())
         .serial_number(certificate.serial_number)
         .not_valid_before(certificate.not_valid_before_utc)

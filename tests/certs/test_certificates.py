@@ -21,7 +21,8 @@ from certs.certificates import (
     unusable_certificates,
 )
 from tests.certs.memory import rebuilt
-from tests.odd_certificates import ODD
+from tests.odd_certificates import CA as BASIC
+from tests.odd_certificates import ODD, TIME, USAGE, certificate, extension
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -89,6 +90,22 @@ def test_a_certificate_is_refused_as_an_api_server_does(authority: KeyPair, reas
     found = refusal(SERVING.certificate, [authority.certificate], NOW)
     assert reason in found
     assert bool(found) is bool(reason)
+
+
+def test_a_served_uri_that_go_cannot_read_is_refused() -> None:
+    uri = x509.UniformResourceIdentifier("https://a.b./")
+    names = x509.SubjectAlternativeName([x509.DNSName("a.svc"), uri])
+    pair = rebuilt(SERVING, without=x509.SubjectAlternativeName, adding=names, by=CA.key)
+    assert "an unusual URI" in refusal(pair.certificate, [CA.certificate], NOW)
+
+
+def test_a_ca_that_the_library_cannot_write_is_checked_as_it_is() -> None:
+    mappings = extension("551d21", b"\x30\x00", critical=True)
+    [old] = read_certificates(
+        certificate(BASIC, USAGE, mappings, begins=(TIME, b"19400101000000Z"))
+    )
+    assert "candidates exhausted" in refusal(SERVING.certificate, [old], NOW)
+    assert refusal(SERVING.certificate, [old, CA.certificate], NOW) == ""
 
 
 @pytest.mark.parametrize("kind", ODD)

@@ -1,6 +1,7 @@
 """Secrets and bundles of a cluster, in normal operation and after damage."""
 
 import asyncio
+import ipaddress
 from dataclasses import replace
 from datetime import timedelta
 
@@ -8,7 +9,8 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID
+from cryptography.x509.name import _ASN1Type
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from structlog.testing import capture_logs
 
 from certs import policy
@@ -213,7 +215,8 @@ async def test_what_is_in_a_configuration_leaves_with_the_old_cas(filled: Cluste
 
 
 @pytest.mark.parametrize(
-    "damage", ["no key", "garbled", "another key", "unknown CA", "for clients", "expired"]
+    "damage",
+    ["no key", "garbled", "another key", "unknown CA", "for clients", "expired", "refused"],
 )
 async def test_a_serving_pair_that_nobody_can_use_is_replaced_at_once(
     filled: Cluster, damage: str
@@ -235,6 +238,9 @@ async def test_a_serving_pair_that_nobody_can_use_is_replaced_at_once(
             filled.edit_pair(pair)
         case "expired":
             filled.clock.advance(days=91)
+        case "refused":
+            pair = filled.pair_with(UNKNOWN, critical=True)
+            filled.edit_pair(pair)
     await filled.replica().run_once()
     assert filled.serving not in (shown, pair.certificate)
     assert filled.serving.is_signed_by(filled.bundle[0])
@@ -270,16 +276,49 @@ def with_extension(value: x509.ExtensionType, *, critical: bool = True) -> KeyPa
     return rebuilt(BY_HAND, without=type(value), adding=value, critical=critical)
 
 
+def with_text(kind: int, content: str) -> KeyPair:
+    """A CA made by hand whose organization has this type in DER."""
+    text = x509.NameAttribute(NameOID.ORGANIZATION_NAME, content, _type=_ASN1Type(kind))
+    return rebuilt(BY_HAND, without=x509.NameConstraints, name=x509.Name([text]))
+
+
+def with_uri(uri: str) -> KeyPair:
+    """A CA made by hand with a URI among its names."""
+    names = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(uri)])
+    return with_extension(names, critical=False)
+
+
 SVC, OTHER = x509.DNSName("svc"), x509.DNSName("example.com")
+BELOW_SVC, BELOW_HOST = x509.DNSName(".svc"), x509.DNSName(f".{HOST}")
+NETWORK = x509.IPAddress(ipaddress.ip_network("10.0.0.0/8"))
+REVOCATIONS = x509.CRLDistributionPoints(
+    [x509.DistributionPoint([x509.UniformResourceIdentifier("http://a")], None, None, None)]
+)
+MAPPINGS = x509.UnrecognizedExtension(
+    x509.ObjectIdentifier("2.5.29.33"), bytes.fromhex("300c300a06032a030406032a0305")
+)
+ONE_POLICY = x509.PolicyInformation(x509.ObjectIdentifier("1.2.3"), None)
+UNKNOWN = x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"\x05\x00")
 UNFIT = {
     "its names are excluded": with_extension(x509.NameConstraints(None, [SVC])),
     "other names are permitted": with_extension(x509.NameConstraints([OTHER], None)),
     "for clients only": with_extension(
         x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False
     ),
-    "an unknown critical extension": with_extension(
-        x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"\x05\x00")
-    ),
+    "names below ours are permitted": with_extension(x509.NameConstraints([BELOW_HOST], None)),
+    "names below svc are excluded": with_extension(x509.NameConstraints(None, [BELOW_SVC])),
+    "an unknown critical extension": with_extension(UNKNOWN),
+    "a policy twice": with_extension(x509.CertificatePolicies([ONE_POLICY] * 2), critical=False),
+    "a URI with a final dot": with_uri("https://example.com./x"),
+    "a URI with a bracket": with_uri("http://[bad"),
+    "a URI with a bad escape": with_uri("http://a/%zz"),
+    "a URI with a space": with_uri("http://a b/"),
+    "UniversalString": with_text(28, "a"),
+    "IA5String": with_text(22, "é"),
+    "NumericString": with_text(18, "abc"),
+    "VisibleString": with_text(26, "a"),
+    "GeneralizedTime": with_text(24, "a"),
+    "OctetString": with_text(4, "a"),
     "no basicConstraints": rebuilt(BY_HAND, without=x509.BasicConstraints),
     "no keyUsage": rebuilt(BY_HAND, without=x509.KeyUsage),
     "secp256k1": create_authority(NOW, 9 * DAY, ec.generate_private_key(ec.SECP256K1())),
@@ -309,8 +348,20 @@ async def test_a_ca_that_api_servers_refuse_is_not_adopted(filled: Cluster, kind
         rebuilt(BY_HAND, without=x509.SubjectKeyIdentifier),
         with_extension(x509.BasicConstraints(ca=True, path_length=None), critical=False),
         with_extension(x509.NameConstraints([SVC, x509.DNSName(SERVICE)], None)),
+        with_extension(x509.NameConstraints([BELOW_SVC], [x509.DNSName(".b"), NETWORK])),
+        with_extension(REVOCATIONS),
+        with_extension(MAPPINGS),
+        with_extension(x509.CertificatePolicies([ONE_POLICY]), critical=False),
+        with_uri("spiffe://example.com/ca"),
+        with_text(19, "a"),
+        with_text(22, "a" * 200),
+        with_text(30, "é"),
     ],
-    ids=["P-384", "P-521", "no key identifier", "not critical", "permits the names"],
+    ids=[
+        *("P-384", "P-521", "no key identifier", "not critical", "permits the names"),
+        *("permits names below", "CRL", "policy mappings", "policy", "URI"),
+        *("PrintableString", "IA5String", "BMPString"),
+    ],
 )
 async def test_a_usual_ca_of_other_tools_is_adopted(filled: Cluster, authority: KeyPair) -> None:
     parent = create_authority(NOW, 1000 * DAY)
@@ -320,6 +371,48 @@ async def test_a_usual_ca_of_other_tools_is_adopted(filled: Cluster, authority: 
     for _ in range(3):
         await replica.run_once(minutes=2)
     assert filled.serving.is_signed_by(authority.certificate)
+
+
+def put_in_use(cluster: Cluster, authority: KeyPair, *names: str) -> None:
+    """Let an earlier version have adopted a CA and issued a certificate."""
+    now = cluster.clock.now()
+    cluster.edit_authority(authority)
+    cluster.edit_pair(issue_serving(authority, parse_names(names), now, 90 * DAY))
+    cluster.edit_bundles(authority.certificate_pem)
+
+
+@pytest.mark.parametrize("kind", ["an unknown critical extension", "a policy twice"])
+async def test_a_doubtful_ca_that_is_in_use_keeps_signing(cluster: Cluster, kind: str) -> None:
+    authority = UNFIT[kind]
+    put_in_use(cluster, authority, HOST)
+    shown, replica = cluster.serving, cluster.replica()
+    with capture_logs() as logs:
+        await replica.run_once()
+        assert cluster.serving == shown
+        await replica.run_once(days=61)
+    assert cluster.serving != shown
+    assert cluster.serving.is_signed_by(authority.certificate)
+    [warning] = [line for line in logs if line["log_level"] == "warning"]
+    assert warning["event"] == "the CA in use is unusual; it keeps signing"
+    cluster.edit_bundles(b"")
+    with pytest.raises(CertificateError, match="API servers"):
+        await replica.run_once()
+
+
+async def test_a_ca_in_use_does_not_sign_names_that_it_may_not(cluster: Cluster) -> None:
+    put_in_use(cluster, UNFIT["other names are permitted"], "example.com")
+    shown = cluster.serving
+    with pytest.raises(CertificateError, match="no permitted name"):
+        await cluster.replica().run_once(days=61)
+    assert cluster.serving == shown
+
+
+async def test_a_pair_that_openssl_cannot_load_is_not_written(cluster: Cluster) -> None:
+    put_in_use(cluster, UNFIT["VisibleString"], HOST)
+    shown = cluster.serving
+    with pytest.raises(CertificateError, match="OpenSSL cannot load what the CA signs"):
+        await cluster.replica().run_once(days=61)
+    assert cluster.serving == shown
 
 
 @pytest.mark.parametrize("kind", ODD)
