@@ -85,6 +85,14 @@ def find_pods(document: object) -> Iterator[FoundPod]:
     kind = document.get("kind")
     if not isinstance(kind, str):
         raise InvalidManifest("an object of a manifest must have a kind")
+    item_kind = kind.removesuffix("List")
+    if item_kind != kind and item_kind in {"Pod", *_TEMPLATE_AT}:
+        if is_kind(document, kind, *_GROUPS[item_kind]):
+            # As kubectl: the items of a `PodList` may leave out its version and their kind.
+            inherited = {"apiVersion": document.get("apiVersion"), "kind": item_kind}
+            for item in _items(document, kind):
+                yield from find_pods(inherited | item if isinstance(item, dict) else item)
+        return
     if not is_kind(document, kind, *_GROUPS.get(kind, ())):
         return
     if kind == "Pod":
@@ -92,13 +100,18 @@ def find_pods(document: object) -> Iterator[FoundPod]:
     elif kind in _TEMPLATE_AT:
         yield _found(kind, document, _descend(document, kind, _TEMPLATE_AT[kind]))
     elif kind == "List":
-        items = document.get("items") or []
-        if not isinstance(items, list):
-            raise InvalidManifest("items of a List must be a list")
-        for item in items:
-            if is_kind(item, "List", ""):
-                raise InvalidManifest("a list within a list is not a manifest")
+        for item in _items(document, kind):
             yield from find_pods(item)
+
+
+def _items(document: Object, kind: str) -> Iterator[object]:
+    items = document.get("items") or []
+    if not isinstance(items, list):
+        raise InvalidManifest(f"items of a {kind} must be a list")
+    for item in items:
+        if is_kind(item, "List", ""):
+            raise InvalidManifest("a list within a list is not a manifest")
+        yield item
 
 
 def _descend(document: Object, kind: str, path: tuple[str, ...]) -> Object:

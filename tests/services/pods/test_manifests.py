@@ -27,6 +27,16 @@ TEMPLATE: dict[str, Any] = {"spec": {"containers": [{"name": "app"}]}}
         ],
         ({"kind": "CronJob", "spec": {"jobTemplate": {"spec": {"template": TEMPLATE}}}}, "CronJob"),
         ({"kind": "List", "items": [{"kind": "Pod"} | TEMPLATE]}, "Pod"),
+        ({"kind": "PodList", "items": [TEMPLATE]}, "Pod"),
+        ({"apiVersion": "v1", "kind": "PodList", "items": [{"kind": "Pod"} | TEMPLATE]}, "Pod"),
+        (
+            {
+                "apiVersion": "apps/v1",
+                "kind": "DeploymentList",
+                "items": [{"spec": {"template": TEMPLATE}}],
+            },
+            "Deployment",
+        ),
     ],
 )
 def test_whatever_makes_pods_shows_them(document: dict[str, Any], label: str) -> None:
@@ -79,8 +89,15 @@ def test_a_list_of_another_group_is_no_list() -> None:
     assert [*find_pods({"apiVersion": "example.com/v1", "kind": "List", "items": [pod]})] == []
 
 
-def test_an_empty_list_has_none() -> None:
-    assert list(find_pods({"kind": "List", "items": None})) == []
+@pytest.mark.parametrize("kind", ["List", "PodList"])
+def test_an_empty_list_has_none(kind: str) -> None:
+    assert list(find_pods({"kind": kind, "items": None})) == []
+
+
+def test_lists_of_other_kinds_have_none() -> None:
+    assert [*find_pods({"apiVersion": "v1", "kind": "ServiceList", "items": 7})] == []
+    assert [*find_pods({"kind": "ServiceList", "items": 7})] == []
+    assert [*find_pods({"apiVersion": "example.com/v1", "kind": "PodList", "items": 7})] == []
 
 
 def test_a_pod_is_read_in_what_json_knows() -> None:
@@ -102,6 +119,8 @@ def test_a_pod_is_read_in_what_json_knows() -> None:
             "a CronJob must have an object at spec.jobTemplate.spec.template",
         ),
         ({"kind": "List", "items": 7}, "items of a List must be a list"),
+        ({"kind": "PodList", "items": 7}, "items of a PodList must be a list"),
+        ({"kind": "PodList", "items": [7]}, "a document of a manifest must be an object"),
         ({"kind": "List", "items": [{"kind": "List"}]}, "a list within a list is not a manifest"),
         (
             {"kind": "Pod", "metadata": {"namespace": 3}},
