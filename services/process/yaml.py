@@ -30,6 +30,7 @@ _NODE: Final = 8
 _BOM: Final = b"\xef\xbb\xbf"
 _UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
 _MERGE: Final = "<<"
+_MERGE_TAG: Final = "tag:yaml.org,2002:merge"
 
 _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 # A line that starts with `---` and then a blank or nothing is a marker everywhere, in block and
@@ -224,7 +225,8 @@ class _Build:
             self.open[-1].size += _NODE + len(event.value)
         if event.anchor is not None:
             self.anchors[event.anchor] = event
-        if self.wants_key and event.value == _MERGE and event.implicit[0]:
+        merges = event.value == _MERGE and (event.implicit[0] or event.tag == _MERGE_TAG)
+        if self.wants_key and merges:
             self.open[-1].merges = True
         else:
             self._add(self._scalar(event), event)
