@@ -26,6 +26,8 @@ class Published:
 
     by_node: Mapping[str, Mapping[str, int]]
     """Healthy devices of accelbind's driver by full resource name, of each node that it serves."""
+    healthy: Mapping[str, int]
+    """Number of healthy devices of each of these nodes, also of those that no class names."""
     classes: frozenset[str]
     """Full names of the resources that some DeviceClass has."""
     of_others: frozenset[str]
@@ -39,8 +41,10 @@ def read_published(slices: Iterable[Json], classes: Iterable[Json]) -> Published
         for each in classes
         if (name := _part(each, "spec").get("extendedResourceName"))
     }
+    by_node = _devices(slices)
     return Published(
-        {node: _amounts(devices, resources) for node, devices in _devices(slices).items()},
+        {node: _amounts(devices, resources) for node, devices in by_node.items()},
+        {node: sum(map(_is_healthy, devices)) for node, devices in by_node.items()},
         frozenset(resources.values()),
         frozenset(
             resource
@@ -85,11 +89,13 @@ def _devices(slices: Iterable[Json]) -> dict[str, list[Json]]:
 def _amounts(devices: Iterable[Json], resources: Mapping[str, str]) -> dict[str, int]:
     amounts: dict[str, int] = {}
     for device in devices:
-        taints = device.get("taints") or ()
-        healthy = not any(taint.get("key") == UNHEALTHY for taint in taints)
         for resource in _resources(device, resources):
-            amounts[resource] = amounts.get(resource, 0) + healthy
+            amounts[resource] = amounts.get(resource, 0) + _is_healthy(device)
     return amounts
+
+
+def _is_healthy(device: Json) -> bool:
+    return not any(taint.get("key") == UNHEALTHY for taint in device.get("taints") or ())
 
 
 def _resources(device: Json, resources: Mapping[str, str]) -> Iterable[str]:

@@ -81,12 +81,14 @@ def read_pools(cluster: Cluster) -> list[Pool]:
 def check_nodes(cluster: Cluster) -> Iterator[Line]:
     """Do nodes offer accelerators?"""
     offering = 0
-    nodes, published = cluster.once(read_nodes), cluster.once(read_offered).by_node
+    nodes, published = cluster.once(read_nodes), cluster.once(read_offered)
     prefixes = _prefixes(cluster, cluster.once(read_pools))
     for node in nodes:
         name = name_of(node)
-        # What such a node has in its status, a plugin has left there.
-        amounts = dict(published.get(name, ())) or add_advertised({}, node, prefixes)
+        amounts, by_dra = dict(published.by_node.get(name, ())), published.healthy.get(name, 0)
+        # What a node that serves by DRA has in its status, a plugin has left there.
+        if not amounts and not by_dra:
+            amounts = add_advertised({}, node, prefixes)
         gone = sorted(resource for resource, number in amounts.items() if not number)
         if gone:
             yield warning(
@@ -94,7 +96,7 @@ def check_nodes(cluster: Cluster) -> Iterator[Line]:
                 f"run accelbind doctor on {name}; ignore a resource that was removed: the kubelet"
                 " keeps its name",
             )
-        offering += any(amounts.values())
+        offering += bool(by_dra) or any(amounts.values())
     if offering:
         yield ok(f"{count(offering, 'node')} offer{'s' if offering == 1 else ''} accelerators")
     elif not cluster.once(read_pools):
@@ -111,10 +113,12 @@ def check_pools(cluster: Cluster) -> Iterator[Line]:
     """Does one plugin DaemonSet cover each node with accelerators?"""
     pools = cluster.once(read_pools)
     nodes: dict[Place, list[str]] = defaultdict(list)
-    published, prefixes = cluster.once(read_offered).by_node, _prefixes(cluster, pools)
+    published, prefixes = cluster.once(read_offered), _prefixes(cluster, pools)
     for node in cluster.once(read_nodes):
-        offers = bool(published.get(name_of(node))) or _has_capacity(node, prefixes)
-        nodes[_place(node, pools, offers=offers)].append(name_of(node))
+        name = name_of(node)
+        by_dra = published.by_node.get(name) or published.healthy.get(name)
+        offers = bool(by_dra) or _has_capacity(node, prefixes)
+        nodes[_place(node, pools, offers=offers)].append(name)
     nodes.pop(("no accelerators",), None)
     covered = len(nodes.pop(("covered",), ()))
     if not pools:

@@ -296,6 +296,8 @@ FPGA = cluster.attributes(type="fpga", interfaceID=A10_INTERFACE, afuID=NLB0)
 TAINTED = FPGA | {"taints": [{"key": "accelbind.dev/unhealthy", "effect": "NoSchedule"}]}
 REGION = f"fpga.intel.com/region-{A10_INTERFACE}"
 RNG = "device.accelbind.dev/rng"
+PUBLISHED_RNG = cluster.published("n1", cluster.attributes(type="rng"))
+TAINTED_RNG = cluster.attributes(type="rng") | {"taints": TAINTED["taints"]}
 
 
 @pytest.mark.parametrize(
@@ -307,13 +309,12 @@ RNG = "device.accelbind.dev/rng"
             [cluster.published("n1", FPGA), cluster.published("n1", generation=2)],
             ["warning", "failed"],
         ),
-        (
-            [
-                cluster.published("n1", cluster.attributes(type="rng")),
-                cluster.device_class("rng.accelbind.dev", RNG),
-            ],
-            ["ok"],
-        ),
+        ([PUBLISHED_RNG, cluster.device_class("rng.accelbind.dev", RNG)], ["ok"]),
+        ([PUBLISHED_RNG], ["ok"]),
+        ([PUBLISHED_RNG, cluster.device_class("rng.accelbind.dev", "")], ["ok"]),
+        ([PUBLISHED_RNG, cluster.device_class("random", RNG)], ["ok"]),
+        ([cluster.published("n1", TAINTED_RNG)], ["warning", "failed"]),
+        ([cluster.published("n1", cluster.attributes(type="fpga"))], ["ok"]),
         (
             [cluster.published("n1", FPGA) | {"spec": {"driver": "gpu.nvidia.com"}}],
             ["warning", "failed"],

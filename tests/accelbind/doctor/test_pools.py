@@ -83,6 +83,16 @@ async def test_nodes_are_covered_by_one_plugin_daemonset_each(
     assert [str(line.state) for line in result.lines] == states
 
 
+async def test_a_node_that_publishes_devices_without_a_class_needs_a_plugin(
+    api: ApiServerStandIn,
+) -> None:
+    api.put(without_labels("n1", "0"))
+    api.put(cluster.published("n1", cluster.attributes(type="rng")))
+    answers = cluster.pools(ONE, [])
+    words = "no plugin DaemonSet has a pod on node n1 with accelerators"
+    await expect(api, "cluster.pools", "failed", words, answers=answers)
+
+
 REGION = "fpga.intel.com/region-ce48969398f05f33946d560708be108a"
 
 
