@@ -11,14 +11,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from certs.certificates import (
-    CLOCK_SKEW,
-    Certificate,
-    convert,
-    public_bytes,
-    refusal,
-    unreadable,
-)
+from certs.certificates import CLOCK_SKEW, Certificate, convert, public_bytes
+from certs.verification import refusal, unreadable
 from services.process.errors import InvalidSettings
 
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")

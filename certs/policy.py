@@ -34,10 +34,9 @@ from certs.certificates import (
     name_text,
     read_certificates,
     read_signing_key,
-    refusal,
     unique,
-    unreadable,
 )
+from certs.verification import refusal, unreadable
 from services.process.errors import CertificateError
 
 CA_CERTIFICATE: Final = "ca.crt"

@@ -17,7 +17,6 @@ from certs.certificates import (
     key_error,
     read_certificates,
     read_signing_key,
-    refusal,
     skipped_certificates,
 )
 from certs.folder import read_folder
@@ -30,6 +29,7 @@ from certs.policy import (
     stored_authorities,
 )
 from certs.store import CertificateLocations, read_configurations
+from certs.verification import refusal
 from services.kube.client import ClusterClient
 from services.kube.objects import read_secret
 from services.process.errors import CertificateError, ClusterError

@@ -16,9 +16,9 @@ from certs.certificates import (
     bundle_pem,
     find_signer,
     read_certificates,
-    refusal,
     unusable_certificates,
 )
+from certs.verification import refusal
 from services.process.errors import InvalidSettings
 from services.process.text import plain
 

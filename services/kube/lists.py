@@ -57,9 +57,14 @@ _PageOfItems: Any = msgspec.defstruct(
     "_PageOfItems", [("metadata", _ListMeta), ("items", _Items | None)]
 )
 
+# Made once: msgspec learns a type at its first use, and the doctor's checks, which run in threads,
+# would do that at the same time.
+_PAGE: Final = msgspec.json.Decoder(_PageOfItems)
+_OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
+
 
 async def _decode_page(body: bytes, path: str) -> Page:
-    page = await decode(body, path, _PageOfItems)
+    page = await decode(body, path, _PAGE)
     items = () if page.items is None else msgspec.structs.astuple(page.items)
     return Page(page.metadata, [item for item in items if item is not msgspec.UNSET])
 
@@ -133,13 +138,13 @@ async def decode_object(body: bytes | msgspec.Raw, path: str) -> dict[str, Any]:
     await asyncio.sleep(0)  # a page may have many, and other tasks run in between
     if memoryview(body).nbytes > MAX_OBJECT:  # decoded, it could take twenty times as much
         raise Unreadable(f"an object in the answer to GET {path} is larger than {MAX_OBJECT} bytes")
-    return await decode(body, path, dict[str, Any])
+    return await decode(body, path, _OBJECT)
 
 
-async def decode(body: bytes | msgspec.Raw, path: str, kind: type[T]) -> T:
-    """The answer to a GET, or a part of it, as a value of a type."""
+async def decode(body: bytes | msgspec.Raw, path: str, decoder: "msgspec.json.Decoder[T]") -> T:
+    """The answer to a GET, or a part of it, as a value of the decoder's type."""
     try:
-        return await decode_pruned(msgspec.json.Decoder(kind), body)
+        return await decode_pruned(decoder, body)
     except UNREADABLE as error:
         raise Unreadable(
             f"the answer to GET {path} can't be read: {plain(str(error), 200)}"

@@ -17,9 +17,9 @@ from certs.certificates import (
     read_certificates,
     read_key,
     read_signing_key,
-    refusal,
     unusable_certificates,
 )
+from certs.verification import refusal
 from tests.certs.memory import rebuilt
 from tests.odd_certificates import CA as BASIC
 from tests.odd_certificates import ODD, TIME, USAGE, certificate, extension

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from certs.authority import KeyPair, create_authority, issue_serving, parse_names
-from certs.certificates import key_error, read_certificates, refusal, unusable_certificates
+from certs.certificates import key_error, read_certificates, unusable_certificates
 from certs.policy import check_pair, next_ca
+from certs.verification import refusal
 from services.process.errors import CertificateError
 from services.process.pem import certificate_blocks
 from tests.certs.memory import POLICY
