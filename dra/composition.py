@@ -11,7 +11,7 @@ from dra.claim_files import CdiClaimFiles
 from dra.claim_use import ClaimUse
 from dra.driver import Driver, NodeDevices
 from dra.leftover_claims import LeftoverClaims
-from dra.leftovers import Leftovers
+from dra.leftover_resources import LeftoverResources
 from dra.metrics import DraMetrics
 from dra.preparation import WORK_SECONDS, Preparation, Surroundings
 from dra.publisher import SlicePublisher
@@ -101,7 +101,7 @@ class DraParts(NodeProcess):
         self.preparation = self._preparation()
         self.upkeep = ClaimUpkeep(self.book, self._files, self.preparation, kept=self.files)
         self.node.follow(self.upkeep.on_scan)
-        self.leftovers = self._leftovers()
+        self.leftover_resources = self._leftover_resources()
         self.driver = Driver(
             self.preparation, self.devices, pool=settings.node_name, metrics=self.metrics
         )
@@ -135,9 +135,9 @@ class DraParts(NodeProcess):
             root=settings.root,
         )
 
-    def _leftovers(self) -> Leftovers:
+    def _leftover_resources(self) -> LeftoverResources:
         settings = self.settings
-        return Leftovers(
+        return LeftoverResources(
             self.folder,
             settings.kubelet_dir,
             KubeletFiles(settings.kubelet_dir, settings.pod_logs_dir, self.calls),
@@ -217,10 +217,10 @@ class DraParts(NodeProcess):
         yield from self.publisher.loops()
         yield "claims", self.upkeep.run_forever()
         yield "leftover claims", self.leftover_claims.run_forever(self.end_leftover)
-        yield "leftovers", self.leftovers.withdraw_forever()
+        yield "leftover resources", self.leftover_resources.withdraw_forever()
         yield (
             "holders",
             self.plugin_holders.follow_forever(
-                self.node.state.rescan.request, self.leftovers.resend
+                self.node.state.rescan.request, self.leftover_resources.resend
             ),
         )

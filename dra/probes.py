@@ -71,7 +71,7 @@ class Probes:
         reasons = [self.waits_for, state.scan_error, *parts.files.errors]
         problems = [*filter(None, reasons), *problems]
         devices = rows(state.advertised, parts.holders.holders)
-        problems += [*parts.book.unreadable(), *parts.leftovers.problems()]
+        problems += [*parts.book.unreadable(), *parts.leftover_resources.problems()]
         table = parts.settings.table(state.mode, "dra", devices, problems)
         is_known = state.inventory is not None
         status = HTTPStatus.OK if is_known else HTTPStatus.SERVICE_UNAVAILABLE

@@ -98,7 +98,7 @@ class ClaimUpkeep:
             faulty = await self._files.faulty({each.uid: each.content for each in promises})
             errors += [await self._keep(each, is_faulty=each.uid in faulty) for each in promises]
             self._outage.update("; ".join(each.error for each in promises if each.error))
-        except HardwareError as error:
+        except AccelbindError as error:
             errors.append(str(error))
         lost = "; ".join(filter(None, errors))
         self._lost.update(lost)

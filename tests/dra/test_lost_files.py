@@ -10,21 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import generate_latest
 from structlog.testing import capture_logs
 
 from dra.process import Dra
 from services.devices.labels import dra_name
 from simulator.devices import DeviceTree, vector_engine
+from tests.damages import link, remove_folder, replace_by_folder, restored, truncate, written
 from tests.dra.support import NEVER, Bed, claim, config, result
 from tests.services.node.support import shown
 from tests.support import REPOSITORY, eventually_async
 
 pytestmark = pytest.mark.anyio
-
-
-def truncate(path: Path) -> None:
-    path.write_bytes(b"")
 
 
 def cut(path: Path) -> None:
@@ -35,43 +31,15 @@ def hide(path: Path) -> None:
     path.chmod(0o600)
 
 
-def link(path: Path) -> None:
-    path.rename(path.with_name("elsewhere"))
-    path.symlink_to("elsewhere")
-
-
-def replace_by_folder(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-
-
-def remove_folder(path: Path) -> None:
-    shutil.rmtree(path.parent)
-
-
 TYPES = REPOSITORY / "manifests/device-types"
 ENGINE = "sys/devices/pci0000:01/0000:01:00.0"
 DAMAGES = (Path.unlink, truncate, cut, hide, link, replace_by_folder, remove_folder)
-
-
-def written(path: Path) -> tuple[bytes, int] | None:
-    """The content and the mode of a regular file."""
-    if path.is_symlink() or not path.is_file():
-        return None
-    return path.read_bytes(), path.stat().st_mode & 0o7777
 
 
 async def unready(dra: Dra) -> str:
     """The reasons why the driver isn't ready; empty if it is."""
     status, text = await dra.probes.readyz()
     return "" if status == HTTPStatus.OK else text
-
-
-def restored(dra: Dra, outcome: str = "restored") -> int:
-    """How many files of claims were restored."""
-    start = f'accelbind_files_restored_total{{kind="cdi-claim",outcome="{outcome}"}} '
-    lines = generate_latest(dra.parts.registry).decode().splitlines()
-    return int(float(next(line for line in lines if line.startswith(start)).split()[-1]))
 
 
 @dataclass
@@ -127,7 +95,7 @@ async def test_the_cdi_file_of_a_claim_is_restored_by_the_running_driver(
             for path in node.paths[: 1 if damage is remove_folder else 2]:
                 damage(path)
             await eventually_async(lambda: [written(path) for path in node.paths] == before)
-            await eventually_async(lambda: restored(dra) == 2)
+            await eventually_async(lambda: restored(dra.parts.registry, "cdi-claim") == 2)
         lines = [each for each in logs if each["event"] == "a lost file is restored"]
         assert sorted(each["file"] for each in lines) == sorted(map(str, node.paths))
         await eventually_async(lambda: _is_ready(dra))
@@ -147,7 +115,7 @@ async def test_it_is_there_before_a_driver_that_starts_can_be_found_by_the_kubel
         damage(path)
     async with node.bed.api.away(), node.bed.running(device_types=node.types) as dra:
         assert [written(path) for path in node.paths] == before  # its socket is there already
-        assert restored(dra) == 2
+        assert restored(dra.parts.registry, "cdi-claim") == 2
 
 
 async def test_a_driver_that_cannot_restore_a_file_is_not_ready_and_says_why(node: Node) -> None:
@@ -158,7 +126,7 @@ async def test_a_driver_that_cannot_restore_a_file_is_not_ready_and_says_why(nod
         with capture_logs() as logs:
             for path in (*obstacles, *node.paths):
                 path.mkdir() if path in obstacles else path.unlink()
-            await eventually_async(lambda: restored(dra, "failed") > 3)
+            await eventually_async(lambda: restored(dra.parts.registry, "cdi-claim", "failed") > 3)
             reasons = await unready(dra)
             for path in obstacles:
                 path.rmdir()

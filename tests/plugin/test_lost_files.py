@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
-from prometheus_client import generate_latest
 from structlog.testing import capture_logs
 
 from plugin.composition import ProcessParts
@@ -17,6 +16,7 @@ from plugin.process import Plugin
 from services.devices.model import PluginMode
 from services.process.errors import AccelbindError
 from simulator.cards import CardSpec, Rack
+from tests.damages import link, remove_folder, replace_by_folder, restored, truncate, written
 from tests.plugin.support import AF, Bed, container, serving, settings
 from tests.plugin.test_hook import Runtime
 from tests.support import eventually_async
@@ -26,22 +26,8 @@ pytestmark = pytest.mark.anyio
 Damage: TypeAlias = Callable[[Path], None]
 
 
-def truncate(path: Path) -> None:
-    path.write_bytes(b"")
-
-
 def open_to_all(path: Path) -> None:
     path.chmod(0o666)
-
-
-def link(path: Path) -> None:
-    path.rename(path.with_name("elsewhere"))
-    path.symlink_to("elsewhere")
-
-
-def replace_by_folder(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
 
 
 def replace_by_file(path: Path) -> None:
@@ -49,25 +35,8 @@ def replace_by_file(path: Path) -> None:
     path.touch()
 
 
-def remove_folder(path: Path) -> None:
-    shutil.rmtree(path.parent)
-
-
-def written(path: Path) -> tuple[bytes, int] | None:
-    """The content and the mode of a regular file."""
-    if path.is_symlink() or not path.is_file():
-        return None
-    return path.read_bytes(), path.stat().st_mode & 0o7777
-
-
-def restored(plugin: Plugin, kind: str) -> int:
-    start = f'accelbind_files_restored_total{{kind="{kind}",outcome="restored"}} '
-    lines = generate_latest(plugin.parts.registry).decode().splitlines()
-    return int(float(next(line for line in lines if line.startswith(start)).split()[-1]))
-
-
 def has_restored(plugin: Plugin, kind: str, wanted: int) -> bool:
-    return restored(plugin, kind) == wanted
+    return restored(plugin.parts.registry, kind) == wanted
 
 
 async def unready(plugin: Plugin) -> str:
@@ -100,7 +69,7 @@ async def test_a_file_is_restored_after_the_next_scan(bed: Bed, kind: str, damag
         with capture_logs() as logs:
             damage(path)
             await eventually_async(lambda: written(path) == before)
-            await eventually_async(lambda: restored(plugin, kind) == 1)
+            await eventually_async(lambda: restored(plugin.parts.registry, kind) == 1)
         lines = [each["file"] for each in logs if each["event"] == "a lost file is restored"]
         assert lines == [str(path)]
         await eventually_async(lambda: is_ready(plugin))
@@ -153,7 +122,7 @@ async def test_the_hook_is_answered_after_its_socket_was_lost(bed: Bed, damage: 
         runtime = Runtime(bed.folder)
         runtime.configure("uid")
         damage(path)
-        await eventually_async(lambda: restored(plugin, "hook-socket") == 1)
+        await eventually_async(lambda: restored(plugin.parts.registry, "hook-socket") == 1)
         assert path.stat().st_mode & 0o7777 == 0o600
         code, text = await asyncio.to_thread(runtime.run, runtime.state(), str(path), "dfl-fme.0")
         assert (code, "which the kubelet has not allocated to it" in text) == (1, True), text

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dra import leftovers
+from dra import leftover_resources
 from services.containers import holder_source
 from services.devices.model import PluginMode
 from services.kube.client import ClusterClient
@@ -26,7 +26,7 @@ REQUEST = "container-0-request-0"
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let processes of this machine notice soon what the kubelet counts."""
-    monkeypatch.setattr(leftovers, "CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(leftover_resources, "CHECK_SECONDS", 0.05)
     monkeypatch.setattr(holder_source, "RENEW_SECONDS", 0.1)
     monkeypatch.setattr(holder_source, "POLL_SECONDS", 0.05)
 
@@ -100,7 +100,7 @@ async def test_a_node_moves_to_dra_and_back_without_a_restart_of_the_kubelet(
         await kubelet.until(lambda: not is_served(kubelet))
         await kubelet.restart_container(given, "c")
         await kubelet.until(lambda: given["c"].running)
-        assert dra.parts.leftovers.problems() == []
+        assert dra.parts.leftover_resources.problems() == []
         await kubelet.delete_pod(given)
     async with running(options, pods):
         await kubelet.until(lambda: kubelet.allocatable.get(REGION) == 2)
@@ -136,10 +136,10 @@ async def test_a_resource_that_another_plugin_serves_is_left_to_it(
             await other.register()
             await kubelet.until(lambda: kubelet.allocatable.get(REGION) == 1)
             for _ in range(2):
-                await dra.parts.leftovers.check()
-            assert dra.parts.leftovers.resources() == []
+                await dra.parts.leftover_resources.check()
+            assert dra.parts.leftover_resources.resources() == []
         await kubelet.until(lambda: calls(kubelet, "Register") == 2)
-        assert dra.parts.leftovers.problems() == []
+        assert dra.parts.leftover_resources.problems() == []
     assert calls(kubelet, "Register") == 2
 
 
@@ -156,14 +156,14 @@ async def test_what_prevents_the_withdrawal_is_shown_with_the_devices(
         async def shows(text: str) -> bool:
             return text in str((await dra.probes.devices())[1])
 
-        await eventually_async(lambda: bool(dra.parts.leftovers.problems()))
+        await eventually_async(lambda: bool(dra.parts.leftover_resources.problems()))
         assert await shows("not today")
         kubelet.set_faults(refuse="")
         await kubelet.until(lambda: calls(kubelet, "Disconnected") == 2)
-        await eventually_async(lambda: not dra.parts.leftovers.problems())
+        await eventually_async(lambda: not dra.parts.leftover_resources.problems())
         checkpoint = kubelet.folder / "device-plugins/kubelet_internal_checkpoint"
         checkpoint.write_text("{")
-        await eventually_async(lambda: bool(dra.parts.leftovers.problems()))
+        await eventually_async(lambda: bool(dra.parts.leftover_resources.problems()))
         assert await shows("is not a checkpoint of the kubelet")
         checkpoint.unlink()
-        await eventually_async(lambda: not dra.parts.leftovers.problems())
+        await eventually_async(lambda: not dra.parts.leftover_resources.problems())

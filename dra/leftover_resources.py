@@ -41,7 +41,7 @@ ANSWER_SECONDS: Final = 2.0
 log = structlog.get_logger(component="dra")
 
 
-class Leftovers:
+class LeftoverResources:
     """Withdraws what the kubelet still counts of an ended plugin.
 
     `offered` returns the resources of which this node has devices: in a domain of device types,
