@@ -39,6 +39,12 @@ def has_restored(plugin: Plugin, kind: str, wanted: int) -> bool:
     return restored(plugin.parts.registry, kind) == wanted
 
 
+def removed(folder: Path) -> bool:
+    """Whether a folder is gone; the process may write a file into it while it is emptied."""
+    shutil.rmtree(folder, ignore_errors=True)
+    return not folder.exists()
+
+
 async def unready(plugin: Plugin) -> str:
     """The reasons why the plugin isn't ready; empty if it is."""
     status, text = await plugin.probes.readyz()
@@ -141,7 +147,7 @@ async def test_a_mounted_folder_that_was_removed_ends_the_plugin(
         plugin = Plugin(ProcessParts(settings(short_dir, cdi_dir=short_dir / "cdi")))
         task = asyncio.create_task(plugin.serve(asyncio.Event()))
         await eventually_async(lambda: plugin.serving and plugin.serving.node.state.inventory)
-        shutil.rmtree(host)
+        await eventually_async(lambda: removed(host))
         async with asyncio.timeout(60):
             with pytest.raises(AccelbindError, match=f"{which} was removed on the host"):
                 await task
