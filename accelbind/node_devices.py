@@ -1,15 +1,12 @@
 """What a node has, found as a plugin with these settings would find it."""
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
 from plugin.settings import PluginSettings
 from services.containers.holder_source import HolderSnapshot, HolderSource
 from services.devices.hardware.scan import Scanner
-from services.devices.hardware.sensor_reader import SensorReader
-from services.devices.limits import limit_problems
 from services.devices.model import Inventory, Problem
 from services.devices.provider import Found
 from services.node.port_problems import port_problems
@@ -38,11 +35,7 @@ class NodeDevices:
 
     def __init__(self, settings: PluginSettings) -> None:
         calls = BlockingCalls()
-        self._scanner = Scanner(settings.root, calls)
-        self._sensors = SensorReader(settings.root, calls)
-        self._limits = settings.limits
-        self._over: Mapping[str, Problem] = {}
-        """The cards that are beyond a limit now."""
+        scanner = Scanner(settings.root, calls)
         self._holders = HolderSource(
             kubelet_dir=settings.kubelet_dir,
             pod_logs_dir=settings.pod_logs_dir,
@@ -54,12 +47,9 @@ class NodeDevices:
             settings,
             settings.mode,
             units=settings.units,
-            scan=self._scan,
+            scan=scanner.scan,
             calls=calls,
-            problems=(
-                lambda _: self._over,
-                partial(port_problems, mode=settings.mode, records=records),
-            ),
+            problems=(partial(port_problems, mode=settings.mode, records=records),),
             holders=self._holders.current,
         )
 
@@ -83,9 +73,3 @@ class NodeDevices:
                     Found(problems=(Problem("device-types-unreadable", str(error)),))
                 )
         return FoundDevices(holders, tuple(by_provider))
-
-    async def _scan(self) -> Inventory:
-        inventory = await self._scanner.scan()
-        if self._limits.measure:
-            self._over = limit_problems(await self._sensors.read(inventory.cards), self._limits)
-        return inventory

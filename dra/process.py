@@ -66,7 +66,9 @@ class Dra:
             AccelbindError: It can't start, or can't go on.
         """
         parts, settings = self.parts, self.parts.settings
-        server = MetricsServer(parts.registry, self.probes.routes)
+        server = MetricsServer(
+            parts.registry, self.probes.routes, before_scrape=parts.node.collector.read_sensors
+        )
         await server.start(settings.metrics_host, settings.metrics_port)
         try:
             write_ports(settings.ports_file, {"metrics": server.port})

@@ -82,7 +82,9 @@ class Plugin:
         """
         # Probes answer from the start, also while this plugin waits for the lock.
         settings, folder = self.parts.settings, self.parts.folder
-        server = MetricsServer(self.parts.registry, self.probes.routes)
+        server = MetricsServer(
+            self.parts.registry, self.probes.routes, before_scrape=self._read_sensors
+        )
         await server.start(settings.metrics_host, settings.metrics_port)
         try:
             write_ports(settings.ports_file, {"metrics": server.port})
@@ -111,6 +113,10 @@ class Plugin:
         if reason == LOCK_LOST:
             folder.lock.require()  # raises
         log.info("plugin ended")
+
+    async def _read_sensors(self) -> None:
+        if self.serving is not None:
+            await self.serving.node.collector.read_sensors()
 
     async def _run_tasks(self, stop: asyncio.Event) -> str:
         """Run the tasks of the process; return why it ends."""

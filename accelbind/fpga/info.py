@@ -22,6 +22,9 @@ _FME_FILES = {
     "version": "version",
 }
 
+SENSOR_SECONDS = 5.0
+"""For the sensors of the card."""
+
 
 def describe(root: Path, device: str) -> dict[str, Any]:
     """All that is known of a device."""
@@ -59,9 +62,10 @@ def describe(root: Path, device: str) -> dict[str, Any]:
         described["interfaceId"] = place.fme.interface_id
         described |= {name: files.text(file) for name, file in _FME_FILES.items()}
     if engine:
-        (sensors,) = asyncio.run(SensorReader(root, BlockingCalls()).read([engine.card]))
-        for key, readings in (("temperatures", sensors.temperatures), ("powers", sensors.powers)):
-            described[key] = {each.label or "fme": each.value for each in readings}
+        read = SensorReader(root, BlockingCalls()).read([engine.card], seconds=SENSOR_SECONDS)
+        for sensors in asyncio.run(read):
+            for key, gauges in (("temperatures", sensors.temperatures), ("powers", sensors.powers)):
+                described[key] = {each.label or "fme": each.value for each in gauges}
     errors = read_errors(files, place).items()
     return described | {
         "problems": as_objects(problems),

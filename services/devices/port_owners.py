@@ -23,7 +23,7 @@ def lock_of(card: Card) -> str:
 def card_key(card: str) -> str:
     """The key of the calls that work on a card: its PCI address, or its name if it has none."""
     # Reading sensors and clearing errors have keys of their own: they must not wait for
-    # programming, and a card whose sensors are being read isn't one that is worked on.
+    # programming, and a card that is only read isn't one that is worked on.
     return f"card {card}"
 
 

@@ -225,18 +225,11 @@ REASONS: Final[Mapping[str, Reason]] = {
         "none: it is given back 5 minutes after nothing on the node and in the API server uses that"
         " claim any more (docs/dra.md); sooner: accelbind dra release UID",
     ),
-    "too-hot": Reason(
-        "the card is beyond --max-temperature", "check the cooling; --max-temperature is the limit"
-    ),
-    "too-much-power": Reason(
-        "the card is beyond --max-power", "check the load; --max-power is the limit"
-    ),
     "interface-ids-differ": Reason(
         "the engine's regions name different interface ids; the first counts",
         "flash an image whose regions agree",
         Effect.REMARK,
     ),
-    "sensors-hung": Reason("the card's sensors hang, twice in a row", _DEAD),
     "device-types-unreadable": Reason(
         "the folder of device types can't be read; those that were read stay in use",
         "see --device-types",

@@ -12,7 +12,7 @@ from itertools import chain, count
 from services.devices.allocation import UNIT_VARIABLES, resource_variable
 from services.devices.cdi import KIND
 from services.devices.health import no_fme
-from services.devices.limits import Limits, ignored_problems
+from services.devices.ignored import Ignored, ignored_problems
 from services.devices.model import (
     Card,
     Device,
@@ -69,36 +69,36 @@ def with_reasons(
 
 
 def with_problems(
-    inventory: Inventory, problems: Mapping[str, Problem], limits: Limits
+    inventory: Inventory, problems: Mapping[str, Problem], ignored: Ignored
 ) -> Inventory:
     """What a scan found, with problems known from elsewhere, and with ignored errors as remarks.
 
     The problems are by the name of a card or port.
     """
-    cards = tuple(_with_problems(card, problems, limits) for card in inventory.cards)
+    cards = tuple(_with_problems(card, problems, ignored) for card in inventory.cards)
     return replace(inventory, cards=cards)
 
 
-def _with_problems(card: Card, problems: Mapping[str, Problem], limits: Limits) -> Card:
+def _with_problems(card: Card, problems: Mapping[str, Problem], ignored: Ignored) -> Card:
     fme, of_card, remarks = card.fme, problems.get(card.name), list(card.problems)
     if fme is not None:
-        fme = replace(fme, problems=_counted(fme, of_card, limits, remarks))
+        fme = replace(fme, problems=_counted(fme, of_card, ignored, remarks))
         of_card = None  # it counts for each port through the engine
     ports = []
     for port in card.ports:
-        counted = _counted(port, of_card, limits, remarks)
+        counted = _counted(port, of_card, ignored, remarks)
         held = problems.get(port.name)
         ports.append(replace(port, problems=(*counted, held) if held else counted))
     return replace(card, fme=fme, ports=tuple(ports), problems=tuple(remarks))
 
 
 def _counted(
-    part: Fme | Port, added: Problem | None, limits: Limits, remarks: list[Problem]
+    part: Fme | Port, added: Problem | None, ignored: Ignored, remarks: list[Problem]
 ) -> tuple[Problem, ...]:
     """The problems of a part that count; those that are ignored become remarks."""
-    ignored = ignored_problems(part, limits)
-    remarks.extend(replace(each, message=f"{each.message}; ignored") for each in ignored)
-    counted = tuple(each for each in part.problems if each not in ignored)
+    harmless = ignored_problems(part, ignored)
+    remarks.extend(replace(each, message=f"{each.message}; ignored") for each in harmless)
+    counted = tuple(each for each in part.problems if each not in harmless)
     return (*counted, added) if added else counted
 
 

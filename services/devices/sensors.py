@@ -8,8 +8,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from services.devices.model import Problem
-
 MAX_LABEL: Final = 64
 """Characters of a sensor's label; longer ones are cut."""
 
@@ -65,8 +63,6 @@ class CardSensors:
     registers: tuple[ErrorRegister, ...] = ()
     """Of its engine and its ports."""
     bus_errors: BusErrors = BusErrors()
-    problem: Problem | None = None
-    """Why nothing could be read."""
 
 
 def celsius(text: str, *, unit: float = 1.0) -> float | None:

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 from services.containers.holders import Holders
 from services.devices.hardware.afu_ids import AfuIds
 from services.devices.hardware.events import FPGA_SUBSYSTEMS
-from services.devices.limits import Limits
+from services.devices.ignored import Ignored
 from services.devices.model import Card, Device, Inventory, PluginMode, Problem
 from services.devices.port_owners import (
     card_key,
@@ -39,7 +39,7 @@ class FpgaProvider:
         units: int,
         scan: Callable[[], Awaitable[Inventory]],
         calls: BlockingCalls,
-        limits: Limits,
+        ignored_errors: Ignored,
         problems: Sequence[FindProblems] = (),
         holders: Callable[[], Awaitable[Holders]],
         afu_ids: AfuIds,
@@ -49,7 +49,7 @@ class FpgaProvider:
         self._units = units
         self._scan = scan
         self._calls = calls
-        self._limits = limits
+        self._ignored_errors = ignored_errors
         self._problems = problems
         self._holders = holders
         self._afu_ids = afu_ids
@@ -97,7 +97,7 @@ class FpgaProvider:
         problems: dict[str, Problem] = {}
         for find in self._problems:
             problems |= find(inventory)
-        return with_problems(inventory, problems, self._limits)
+        return with_problems(inventory, problems, self._ignored_errors)
 
 
 def _hung(card: Card, seconds: float) -> Problem:

@@ -11,12 +11,12 @@ from prometheus_client.registry import Collector
 
 from services.containers.holders import Holders
 from services.devices.hardware.scan import Scanner
+from services.devices.hardware.sensor_reader import SensorReader
 from services.devices.model import Card, Device
 from services.devices.sensors import CardSensors
 from services.kube.events import CREATED, DROPPED, REFUSED, REPEATED, SUPERSEDED
 from services.kubelet.values import HEALTHY, UNHEALTHY
 from services.node.kept_files import Kept
-from services.node.sensing import Sensing
 from services.node.state import NodeState
 from services.programming.error_registers import ClearResult
 
@@ -95,32 +95,32 @@ def new_counter(
     return counter
 
 
-# Made anew at each scrape from what is known: a scrape reads no card and asks no kubelet, and no
-# series outlives its device.
+# Made anew at each scrape, so no series outlives its device.
 
 
 @dataclass(eq=False)
 class NodeCollector(Collector):
-    """What is known of cards and their sensors, and of devices and who has them."""
+    """What is known of cards and devices and who has them, and what sensors have just read."""
 
     state: NodeState
     scanner: Scanner
-    sensing: Sensing
+    sensors: SensorReader
     holders: Callable[[], Holders]
+    readings: tuple[CardSensors, ...] = ()
+
+    async def read_sensors(self) -> None:
+        """Read the sensors of the present cards, for the next `collect`."""
+        inventory = self.state.inventory
+        self.readings = await self.sensors.read(inventory.cards) if inventory else ()
 
     def collect(self) -> Iterator[Metric]:
         """The families, one after the other."""
         inventory = self.state.inventory
-        yield from _of_cards(inventory.cards if inventory else (), self.sensing.readings)
+        yield from _of_cards(inventory.cards if inventory else (), self.readings)
         yield GaugeMetricFamily(
             "accelbind_hanging_reads",
             "Cards and class folders of sysfs whose reading hangs now.",
             value=len(self.scanner.hanging),
-        )
-        yield GaugeMetricFamily(
-            "accelbind_hanging_sensors",
-            "Cards whose sensors hang now.",
-            value=self.sensing.hanging,
         )
         advertised = self.state.advertised
         yield from _of_devices([*advertised.not_offered, *advertised.devices()], self.holders())
@@ -182,8 +182,7 @@ def _of_devices(devices: Sequence[Device], holders: Holders) -> Iterator[Metric]
     )
 
 
-def _of_cards(cards: Iterable[Card], sensors: Iterable[CardSensors]) -> Iterator[Metric]:
-    sensors = list(sensors)
+def _of_cards(cards: Iterable[Card], sensors: Sequence[CardSensors]) -> Iterator[Metric]:
     yield gauge(
         "card_info",
         "Cards and where they are; always 1.",

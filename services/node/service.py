@@ -21,7 +21,6 @@ from services.node.metrics import NodeCollector, NodeMetrics
 from services.node.port_enabling import PortEnabling
 from services.node.regions import WORK_SECONDS, RegionProgramming
 from services.node.reports import NodeReports
-from services.node.sensing import Sensing
 from services.node.settings import NodeSettings
 from services.node.state import NodeState, OnScan
 from services.process.blocking import BlockingCalls
@@ -60,14 +59,11 @@ class NodeService:
         self._metrics = metrics
         self.state = NodeState(mode)
         self.scanner = Scanner(settings.root, calls)
-        self.sensing = Sensing(
-            SensorReader(settings.root, calls),
-            limits=settings.limits,
-            interval=settings.sensor_interval,
-            request_rescan=self.state.rescan.request,
-        )
         self.collector = NodeCollector(
-            self.state, self.scanner, self.sensing, lambda: holders.holders
+            self.state,
+            self.scanner,
+            SensorReader(settings.root, calls),
+            lambda: holders.holders,
         )
         self._read_holders = holders.read
         self._enabling: PortEnabling | None = None
@@ -90,11 +86,11 @@ class NodeService:
             units=units,
             scan=self.scanner.scan,
             calls=calls,
-            problems=(self.sensing.problems, *problems),
+            problems=problems,
             holders=holders.current,
             observe_seconds=metrics.scan_seconds.observe,
         )
-        self._on_scan = [reports.on_scan, self.sensing.on_scan, *clearing]
+        self._on_scan = [reports.on_scan, *clearing]
         self._discovery = Discovery(
             self.state,
             self._providers,
@@ -151,8 +147,6 @@ class NodeService:
             yield "error clearing", self._clearing.clear_forever()
         if self._enabling is not None:
             yield "port enabling", self._enabling.enable_forever()
-        if self.state.mode.has_cards:
-            yield "sensors", self.sensing.read_forever()
         if self.state.mode.has_cards or len(self._providers) > 1:
             yield "card events", follow_card_events(self.state.rescan.request, self._subsystems)
 
@@ -178,7 +172,7 @@ def make_providers(
         units=units,
         scan=scan,
         calls=calls,
-        limits=settings.limits,
+        ignored_errors=settings.ignored_errors,
         problems=problems,
         holders=holders,
         afu_ids=AfuIds(settings.root, calls),

@@ -13,7 +13,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, Field
 
 from services.containers.permission import Enforce
-from services.devices.limits import Limits, parse_ignored
+from services.devices.ignored import Ignored, parse_ignored
 from services.devices.model import PluginMode
 from services.devices.reasons import FLAGS, REGISTERS
 from services.names import ACCELERATOR_DOMAIN, DEVICE_DOMAIN, DOMAIN, UNIT_RESOURCE
@@ -97,14 +97,6 @@ class NodeSettings(ProcessSettings):
     """Time between two scans of the cards."""
     healthy_after: Annotated[int, Field(ge=1, le=1000), Flag("N", CARDS)] = 3
     """Number of good scans in a row after which an unhealthy device is healthy again."""
-    max_temperature: Annotated[
-        Annotated[float, Field(gt=-100, le=400)] | None, Flag("CELSIUS", CARDS, "none")
-    ] = None
-    """Hotter cards are unhealthy, whatever their own limits are."""
-    max_power: Annotated[
-        Annotated[float, Field(gt=0, le=5000)] | None, Flag("WATTS", CARDS, "none")
-    ] = None
-    """Cards that draw more power are unhealthy."""
     ignore_errors: Annotated[
         CommaSeparated,
         AfterValidator(_checked),
@@ -114,8 +106,6 @@ class NodeSettings(ProcessSettings):
             f" (or some bits: port-errors=0x8), {', '.join(FLAGS)}."
         ),
     ] = ()
-    sensor_interval: Annotated[Seconds, Field(ge=0.05, le=3600), Flag(TIME, CARDS)] = 30.0
-    """Time between two reads of temperatures, power and error counters."""
     clear_errors: Annotated[bool, Flag(group=CARDS)] = True
     """Clear the errors that a container left in a port, once nobody uses it."""
     kubelet_dir: Annotated[AbsolutePath, Flag("DIR", KUBELET)] = Path("/var/lib/kubelet")
@@ -145,9 +135,9 @@ class NodeSettings(ProcessSettings):
     """Port for metrics and probes; 0 takes any free one."""
 
     @property
-    def limits(self) -> Limits:
-        """The limits beyond which cards are unhealthy."""
-        return Limits(self.max_temperature, self.max_power, parse_ignored(self.ignore_errors))
+    def ignored_errors(self) -> Ignored:
+        """The errors that leave a device healthy."""
+        return parse_ignored(self.ignore_errors)
 
     def table(
         self, mode: PluginMode, source: str, devices: tuple[Row, ...], problems: Iterable[str]

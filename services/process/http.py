@@ -99,7 +99,7 @@ class _Server(uvicorn.Server):
 class MetricsServer:
     """`/metrics` and probe routes, such as `{"/healthz": probe}`, on a port of their own.
 
-    A whole exchange may take `deadline` seconds.
+    `before_scrape` reads what a scrape shows. A whole exchange may take `deadline` seconds.
     """
 
     def __init__(
@@ -107,9 +107,11 @@ class MetricsServer:
         registry: CollectorRegistry,
         routes: Mapping[str, Route] | None = None,
         *,
+        before_scrape: Callable[[], Awaitable[None]] | None = None,
         deadline: float = DEADLINE,
     ) -> None:
         self._registry = registry
+        self._before_scrape = before_scrape
         self._answer_seconds = ANSWER_SHARE * deadline
         endpoints = {path: self._probe(path, route) for path, route in (routes or {}).items()}
         app = Starlette(
@@ -158,6 +160,8 @@ class MetricsServer:
         await self.close()
 
     async def _metrics(self, _request: Request) -> Response:
+        if self._before_scrape is not None:
+            await self._before_scrape()
         return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     def _probe(self, path: str, route: Route) -> Callable[[Request], Awaitable[Response]]:

@@ -43,7 +43,7 @@ class Driver:
                 *("simulator.command", "dra", *hosts.node_flags, "--ports-file", str(ports)),
                 *("--kubeconfig", str(settings.kubeconfig), "--node-name", hosts.cluster.node),
                 *("--cdi-dir", str(settings.cdi_dir), "--scan-interval", "1"),
-                *("--sensor-interval", "1", "--healthy-after", "1"),
+                *("--healthy-after", "1"),
                 *("--metrics-host", "127.0.0.1", "--metrics-port", "0"),
             ),
             name="dra",

@@ -33,12 +33,10 @@ SENSORS = CardSensors(
 
 @dataclass
 class Node:
-    """What is known, as a test has it: the scanner, holders, sensors and permissions in one."""
+    """What is known, as a test has it: the scanner, holders and permissions in one."""
 
     state: NodeState = field(default_factory=lambda: NodeState(PluginMode.AF))
     holders: Holders = field(default_factory=dict)
-    readings: tuple[CardSensors, ...] = ()
-    hanging: Any = 1
     missing: tuple[Missing, ...] = ()
     registry: CollectorRegistry = field(default_factory=new_registry)
 
@@ -47,7 +45,8 @@ class Node:
         known, scanner = cast("Any", self), cast("Any", SimpleNamespace(hanging=("one", "other")))
         mode = NodeMode(PluginMode.AF)
         self.registry.register(ModeCollector(mode, known))
-        self.registry.register(NodeCollector(self.state, scanner, known, lambda: self.holders))
+        self.collector = NodeCollector(self.state, scanner, known, lambda: self.holders)
+        self.registry.register(self.collector)
 
     def offer(self, *devices: Device, not_offered: tuple[Device, ...] = ()) -> None:
         placed = {device.id: device for device in devices}
@@ -117,7 +116,7 @@ def test_a_device_that_a_container_has_names_it(node: Node) -> None:
 
 
 def test_a_card_shows_what_it_measures(node: Node) -> None:
-    node.state.inventory, node.readings = Inventory((CARD,)), (SENSORS,)
+    node.state.inventory, node.collector.readings = Inventory((CARD,)), (SENSORS,)
     card, place = {"card": "region0"}, {"pci_address": "0000:5e:00.0"}
     assert node.value("card_info", driver="dfl", numa_node="1", **place, **card) == 1
     assert node.value("card_temperature_celsius", sensor="Board", **card) == 38.5
@@ -127,8 +126,8 @@ def test_a_card_shows_what_it_measures(node: Node) -> None:
     assert node.value("pci_errors_total", severity="correctable", **bus) == 3
     assert node.value("pci_errors_total", severity="fatal", **bus) == 0
     assert node.value("pci_errors_total", severity="nonfatal", **bus) is None
-    assert (node.value("hanging_reads"), node.value("hanging_sensors")) == (2, 1)
-    node.state.inventory, node.readings = Inventory(), ()
+    assert node.value("hanging_reads") == 2
+    node.state.inventory, node.collector.readings = Inventory(), ()
     assert "region0" not in node.text()
 
 

@@ -93,6 +93,9 @@ async def test_from_start_to_sigterm(
     assert f'accelbind_registrations_total{{outcome="ok",resource="{AF}"}} 2.0' in text
     assert f'accelbind_allocations_total{{outcome="given",resource="{AF}"}} 1.0' in text
     assert 'accelbind_build_info{component="plugin"' in text
+    assert (
+        'accelbind_card_temperature_celsius{card="region0",sensor="dfl_fme_thermal temp1"}' in text
+    )
     figure(f"resident {resident_mib(plugin):.1f} MiB")
 
     began = time.monotonic()

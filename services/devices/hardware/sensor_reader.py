@@ -4,6 +4,7 @@ Sensors are read apart from the scan: a controller answers in milliseconds, a re
 microseconds. A read that hangs holds up no other card (`services.process.blocking`).
 """
 
+import asyncio
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,10 +13,10 @@ from pathlib import Path
 from typing import Final
 
 from services.devices.hardware.pci import address_in
-from services.devices.hardware.scan import DRIVER_BY_NAME, PATIENCE
+from services.devices.hardware.scan import DRIVER_BY_NAME
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.health import register_value
-from services.devices.model import Card, Problem
+from services.devices.model import Card
 from services.devices.sensors import (
     BusErrors,
     CardSensors,
@@ -27,7 +28,7 @@ from services.devices.sensors import (
     label,
     watts,
 )
-from services.process.blocking import BlockingCalls, Steps
+from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
 
 MAX_FOLDERS: Final = 512
@@ -36,8 +37,8 @@ MAX_FOLDERS: Final = 512
 KEY: Final = "sensors"
 """The key under which sensors are read; that of a card has its path behind it."""
 
-SENSORS_HUNG: Final = "sensors-hung"
-"""Reason code of a card whose sensors don't answer; other problems are those of the scan."""
+READ_SECONDS: Final = 1.0
+"""For the sensors of all cards, which are read at the same time."""
 
 _MONITOR = re.compile(r"hwmon[0-9]{1,9}")
 _SENSOR = re.compile(r"sensor[0-9]{1,9}")
@@ -54,49 +55,39 @@ class SensorReader:
     """Reads cards' sensors repeatedly; `calls` make the reads."""
 
     def __init__(
-        self,
-        root: Path,
-        calls: BlockingCalls,
-        *,
-        patience: float = PATIENCE,
-        files: Callable[[Path], Sysfs] = Sysfs,
+        self, root: Path, calls: BlockingCalls, *, files: Callable[[Path], Sysfs] = Sysfs
     ) -> None:
         self._root = root
         self._calls = calls
-        self._patience = patience
         self._files = files
 
-    @property
-    def hanging(self) -> tuple[str, ...]:
-        """The names of the cards whose sensors hang now, the longest first."""
-        keys = (key for key in self._calls.abandoned if key.startswith(f"{KEY} "))
-        return tuple(key.rpartition("/")[2] for key in keys)
-
-    async def read(self, cards: Iterable[Card]) -> tuple[CardSensors, ...]:
-        """What the sensors of each card read now."""
-        return await self._calls.run_steps(KEY, self._steps(cards), timeout=self._patience)
-
-    def _steps(self, cards: Iterable[Card]) -> Steps[tuple[CardSensors, ...]]:
+    async def read(
+        self, cards: Iterable[Card], *, seconds: float = READ_SECONDS
+    ) -> tuple[CardSensors, ...]:
+        """What the sensors of each card read now, without those that hang for so long."""
         files = self._files(self._root)
-        sensors: list[CardSensors] = []
-        for card in cards:
-            path = f"{DRIVER_BY_NAME[card.driver].folder}/{card.name}"
-            if card.failure is not None:  # the scan could not read it
-                sensors.append(_nothing(card, card.failure))
-                continue
-            try:
-                sensors.append((yield f"{KEY} {path}", partial(_read, files, path, card)))
-            except HardwareError as error:
-                text = f"reading the sensors of {path} hangs: {error}"
-                sensors.append(_nothing(card, Problem(SENSORS_HUNG, text)))
-        return tuple(sensors)
+        readable = [card for card in cards if card.failure is None]
+        reads = [self._read_one(files, card, seconds) for card in readable]
+        return tuple(filter(None, await asyncio.gather(*reads)))
+
+    async def _read_one(self, files: Sysfs, card: Card, seconds: float) -> CardSensors | None:
+        path = f"{DRIVER_BY_NAME[card.driver].folder}/{card.name}"
+        try:
+            return await self._calls.run(
+                f"{KEY} {path}",
+                partial(_read, files, path, card),
+                timeout=seconds,
+                what=f"reading the sensors of {path}",
+            )
+        except HardwareError:
+            return None
 
 
-def _read(files: Sysfs, path: str, card: Card) -> CardSensors:
+def _read(files: Sysfs, path: str, card: Card) -> CardSensors | None:
     """The sensors of a card; in a thread that may be left behind."""
     entry = files.resolve(path)
     if entry is None:
-        return _nothing(card, None)
+        return None
     values: dict[str, list[tuple[str, float | None]]] = {"temp": [], "power": []}
     registers: list[ErrorRegister] = []
     if card.fme is not None:
@@ -115,10 +106,6 @@ def _read(files: Sysfs, path: str, card: Card) -> CardSensors:
         registers=tuple(registers),
         bus_errors=_bus_errors(files, address_in(entry)[1]),
     )
-
-
-def _nothing(card: Card, problem: Problem | None) -> CardSensors:
-    return CardSensors(card.name, card.address, problem=problem)
 
 
 # Where the sensors are ---------------------------------------------------------------------------

@@ -8,7 +8,6 @@ import pytest
 from services.containers.holders import Holder, Holders
 from services.devices.damping import Damping
 from services.devices.hardware.afu_ids import AfuIds
-from services.devices.limits import Limits
 from services.devices.model import Inventory, PluginMode, Problem
 from services.devices.resources import AdvertisedResources
 from services.node.discovery import Discovery
@@ -41,7 +40,7 @@ class Setting:
             units=3,
             scan=self.scan,
             calls=BlockingCalls(),
-            limits=Limits(),
+            ignored_errors={},
             holders=self.holders,
             afu_ids=AfuIds(Path("/nowhere"), BlockingCalls()),
             observe_seconds=self.seconds.append,

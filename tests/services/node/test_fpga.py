@@ -6,7 +6,6 @@ from pathlib import Path
 
 from services.containers.holders import Holders
 from services.devices.hardware.afu_ids import AfuIds
-from services.devices.limits import Limits
 from services.devices.model import Card, Inventory, PluginMode
 from services.devices.port_owners import card_key
 from services.node.fpga import HUNG_IN_DRIVER, FpgaProvider
@@ -27,7 +26,7 @@ class Node:
             units=1,
             scan=self.inventory,
             calls=self.threads,
-            limits=Limits(),
+            ignored_errors={},
             holders=self.holders,
             afu_ids=AfuIds(Path("/nowhere"), self.threads),
             observe_seconds=lambda _: None,

@@ -61,5 +61,5 @@ class _Files(Sysfs):
 
 
 def threads() -> int:
-    """How many threads read cards or their sensors."""
-    return sum(thread.name in {"cards", "sensors"} for thread in threading.enumerate())
+    """How many threads read cards."""
+    return sum(thread.name == "cards" for thread in threading.enumerate())
