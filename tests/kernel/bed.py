@@ -79,7 +79,7 @@ class Bed:
                     [
                         *(self._kernel, f"mem={_MEMORY}", "root=none", "rootfstype=hostfs", "ro"),
                         *(f"init={init}", f"uml_dir={self._folder}", "umid=bed", "con=null"),
-                        *("con0=null,fd:1", f"con1=fd:{theirs.fileno()}"),
+                        *("con0=null,fd:1", f"con1=fd:{theirs.fileno()}", "dummy_hcd.num=2"),
                         *(f"virtio_uml.device={each}:{DEVICE_ID}" for each in sockets),
                     ],
                     stdin=subprocess.DEVNULL,

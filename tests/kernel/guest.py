@@ -10,7 +10,9 @@ import fcntl
 import importlib
 import io
 import os
+import select
 import signal
+import struct
 import subprocess
 import sys
 import traceback
@@ -122,6 +124,38 @@ def hold(node: str) -> int:
 def let_go(descriptor: int) -> None:
     """Close what `hold` opened."""
     os.close(descriptor)
+
+
+def create_character_device(name: str, major: int = 0, minor: int = 0) -> int:
+    """Make a device of class `cuse`, which is there until the descriptor is let go."""
+    descriptor = os.open("/dev/cuse", os.O_RDWR | os.O_CLOEXEC)
+    (unique,) = struct.unpack_from("<Q", os.read(descriptor, 8192), 8)
+    answer = struct.pack("<8I40x", 7, 31, 0, 0, 4096, 4096, major, minor)
+    answer += f"DEVNAME={name}\0".encode()
+    os.write(descriptor, struct.pack("<IiQ", 16 + len(answer), 0, unique) + answer)
+    wait_for_path(f"/dev/{name}")
+    return descriptor
+
+
+def create_tpm() -> int:
+    """Make a TPM that needs new firmware, which is there until the descriptor is let go."""
+    made = array.array("I", (1, 0, 0, 0, 0))
+    with open("/dev/vtpmx", "r+b", buffering=0) as maker:  # noqa: PTH123 - a device
+        fcntl.ioctl(maker, 0xC014_A100, made)
+    while not Path("/dev/tpm0").exists():
+        if select.select([made[2]], [], [], 0.05)[0]:
+            is_locality = os.read(made[2], 4096)[6:10] == bytes.fromhex("20001000")
+            os.write(made[2], struct.pack(">HII", 0x8001, 10, 0 if is_locality else 0x012D))
+    return made[2]
+
+
+def create_input() -> int:
+    """Make an input device, which is there until the descriptor is let go."""
+    descriptor = os.open("/dev/uinput", os.O_RDWR | os.O_CLOEXEC)
+    os.write(descriptor, b"keys".ljust(1116, b"\0"))
+    fcntl.ioctl(descriptor, 0x5501)
+    wait_for_path("/dev/input/event0")
+    return descriptor
 
 
 def ioctl(node: str, request: int, words: Sequence[int]) -> int:

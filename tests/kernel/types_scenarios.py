@@ -1,0 +1,314 @@
+"""Device types on Linux's drivers: USB, terminals, DRM, GPIO, UIO, CUSE, VFIO, denied classes."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from simulator.registers.cards import PAC_A10
+from tests.kernel.bed import DRIVER, Bed
+from tests.support import eventually
+
+CARDS = (PAC_A10,)
+
+TYPES: Final = "/run/types"
+SLOT: Final = "0000:00:00.0"
+FUNCTION: Final = f"/sys/bus/pci/devices/{SLOT}"
+GADGETS: Final = "/run/config/usb_gadget"
+CHIPS: Final = "/run/config/gpio-sim"
+UNSAFE: Final = "/sys/module/vfio/parameters/enable_unsafe_noiommu_mode"
+
+Json = dict[str, Any]
+USB: Final[Json] = {"usb": {"vendor": ["0525"], "product": ["a4a7"]}}
+TTY: Final[Json] = {"class": "tty"}
+
+
+def adapter(name: str, port: int, *, serial: str = "", kinds: Sequence[str] = ("acm.a",)) -> str:
+    """Commands that make a USB device with these functions, and plug it into a port."""
+    at = f"{GADGETS}/{name}"
+    return "\n".join(
+        (
+            f"[ ! -d {at}/configs/c.1 ] || find {at}/configs/c.1 -type l -delete",
+            f"mkdir -p {at}/configs/c.1 {at}/strings/0x409",
+            f"echo 0x0525 >{at}/idVendor; echo 0xa4a7 >{at}/idProduct",
+            f"echo '{serial}' >{at}/strings/0x409/serialnumber",
+            *(f"mkdir -p {at}/functions/{each}" for each in kinds),
+            *(f"ln -s {at}/functions/{each} {at}/configs/c.1" for each in kinds),
+            plug(name, port),
+        )
+    )
+
+
+def plug(name: str, port: int) -> str:
+    """A command that plugs a USB device into a port, of a bus with that port only."""
+    return f"echo dummy_udc.{port} >{GADGETS}/{name}/UDC"
+
+
+def unplug(*names: str) -> str:
+    """Commands that unplug USB devices."""
+    return "\n".join(f"echo >{GADGETS}/{each}/UDC" for each in names)
+
+
+def bind(driver: str) -> str:
+    """Commands that bind the card to a driver, if there is a name."""
+    return "\n".join(
+        (
+            f"[ ! -e {FUNCTION}/driver ] || echo {SLOT} >{FUNCTION}/driver/unbind",
+            f"echo {driver} >{FUNCTION}/driver_override",
+            f"echo {SLOT} >/sys/bus/pci/drivers_probe" if driver else "",
+        )
+    )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def configfs(bed: Bed) -> None:
+    """Where USB devices and GPIO chips are made."""
+    bed.call("shell", "mkdir /run/config && mount -t configfs configfs /run/config")
+
+
+def write_type(bed: Bed, match: Sequence[Json], *nodes: Json, name: str = "t") -> None:
+    """Write a device type with the resource `device.accelbind.dev/NAME`."""
+    resource = {"domain": "device.accelbind.dev", "name": name}
+    spec = {"match": match, "resource": resource} | ({"nodes": nodes} if nodes else {})
+    kind = {"apiVersion": "accelbind.dev/v1alpha1", "kind": "DeviceType"}
+    content = kind | {"metadata": {"name": name}, "spec": spec}
+    bed.call("create", f"{TYPES}/{name}.yaml", json.dumps(content).encode())
+
+
+def listed(bed: Bed) -> dict[str, Any]:
+    """The devices of types: the nodes of each, or why it has none."""
+    done = bed.accelbind("devices", "--device-types", TYPES, "--mode", "none", "-o", "json")
+    assert done.code == 0, done.stderr
+    rows = json.loads(done.stdout)["devices"]
+    return {
+        each["device"]: each["nodes"]
+        if each["resource"] and not each["reasons"]
+        else [f"{why['reason']}: {why['message']}" for why in each["reasons"]]
+        for each in rows
+    }
+
+
+class Case(NamedTuple):
+    """Devices, a type, and what is offered: patterns of nodes or of the reason, by id."""
+
+    make: str | Callable[[Bed], int]
+    match: Json
+    nodes: tuple[Json, ...]
+    expected: Mapping[str, Sequence[str]]
+    end: str = ""
+
+
+CASES: Final[Mapping[str, Case]] = {
+    "a serial adapter": Case(adapter("a", 0), USB, (TTY,), {"1-1": ["/dev/ttyACM0"]}, unplug("a")),
+    "a USB device's own node": Case(
+        adapter("a", 1), USB, (), {"2-1": ["/dev/bus/usb/002/*"]}, unplug("a")
+    ),
+    "an adapter by its terminal": Case(
+        adapter("a", 0),
+        {"class": {"name": "tty", "entry": ["ttyACM*"]}},
+        (),
+        {"1-1": ["/dev/ttyACM0"]},
+        unplug("a"),
+    ),
+    "an adapter by driver": Case(
+        adapter("a", 0),
+        {"class": {"name": "tty", "driver": ["cdc_acm"]}},
+        (),
+        {"1-1": ["/dev/ttyACM0"]},
+        unplug("a"),
+    ),
+    "an adapter by a path": Case(
+        adapter("a", 0),
+        {"path": ["/dev/ttyACM*"]},
+        (),
+        {"1-1": ["/dev/ttyACM0"]},
+        unplug("a"),
+    ),
+    "an adapter by a link": Case(
+        adapter("a", 0) + "; ln -s ttyACM0 /dev/zigbee",
+        {"path": ["/dev/zigbee"]},
+        (),
+        {"1-1": ["/dev/ttyACM0"]},
+        unplug("a") + "; rm /dev/zigbee",
+    ),
+    "two equal adapters": Case(
+        adapter("a", 0) + "\n" + adapter("b", 1),
+        USB,
+        (TTY,),
+        {"1-1": ["/dev/ttyACM0"], "2-1": ["/dev/ttyACM1"]},
+        unplug("a", "b"),
+    ),
+    "two adapters of one serial number": Case(
+        adapter("a", 0, serial="X") + "\n" + adapter("b", 1, serial="X"),
+        {"usb": USB["usb"] | {"serial": ["X"]}},
+        (TTY,),
+        {"1-1": ["/dev/ttyACM0"], "2-1": ["/dev/ttyACM1"]},
+        unplug("a", "b"),
+    ),
+    "one of two by its serial number": Case(
+        adapter("a", 0, serial="A-1") + "\n" + adapter("b", 1, serial="B-1"),
+        {"usb": USB["usb"] | {"serial": ["B-*"]}},
+        (TTY,),
+        {"2-1": ["/dev/ttyACM1"]},
+        unplug("a", "b"),
+    ),
+    "two, one without a serial number": Case(
+        adapter("a", 0) + "\n" + adapter("b", 1, serial="B-1"),
+        {"usb": USB["usb"] | {"serial": ["?*"]}},
+        (TTY,),
+        {"2-1": ["/dev/ttyACM1"]},
+        unplug("a", "b"),
+    ),
+    "an adapter with two terminals": Case(
+        adapter("a", 0, kinds=("acm.a", "acm.b")),
+        USB,
+        (TTY,),
+        {"1-1": ["/dev/ttyACM0", "/dev/ttyACM1"]},
+        unplug("a"),
+    ),
+    "a USB device without a driver": Case(
+        adapter("a", 0, kinds=("gser.a",)),
+        USB,
+        (TTY,),
+        {"1-1": ["node-missing: it has no node of class tty"]},
+        unplug("a"),
+    ),
+    "render nodes": Case(
+        "",
+        {"class": {"name": "drm"}},
+        ({"class": "drm", "kind": "render"},),
+        {
+            "vgem": ["/dev/dri/renderD128"],
+            "vkms": ["node-missing: it has no node of class drm, render"],
+        },
+    ),
+    "all nodes of GPUs": Case(
+        "",
+        {"class": {"name": "drm"}},
+        (),
+        {"vgem": ["/dev/dri/card0", "/dev/dri/renderD128"], "vkms": ["/dev/dri/card1"]},
+    ),
+    "GPIO chips": Case(
+        f"mkdir -p {CHIPS}/c/bank; echo 1 >{CHIPS}/c/live",
+        {"path": ["/dev/gpiochip*"]},
+        (),
+        {"gpio-sim-0": ["/dev/gpiochip0"]},
+        f"echo 0 >{CHIPS}/c/live",
+    ),
+    "UIO": Case(
+        bind("uio_pci_generic"),
+        {"pci": {"vendor": ["8086"], "driver": ["uio_pci_generic"]}},
+        ({"class": "uio"},),
+        {"0000-00-00-0": ["/dev/uio0"]},
+        bind(""),
+    ),
+    "UIO, and the driver of FPGAs": Case(
+        bind("dfl-pci"),
+        {"pci": {"vendor": ["8086"], "driver": ["uio_pci_generic"]}},
+        ({"class": "uio"},),
+        {"0000-00-00-0": ["not-matched: it is bound to dfl-pci, not to uio_pci_generic"]},
+    ),
+    "a program's device": Case(
+        lambda bed: bed.call("create_character_device", "voice"),
+        {"class": {"name": "cuse"}},
+        (),
+        {"voice": ["/dev/voice"]},
+    ),
+    "a program's device by path": Case(
+        lambda bed: bed.call("create_character_device", "voice"),
+        {"path": ["/dev/voi*"]},
+        (),
+        {"voice": ["/dev/voice"]},
+    ),
+    "a program's device with a disk's name": Case(
+        lambda bed: bed.call("create_character_device", "sdz"),
+        {"class": {"name": "cuse"}},
+        (),
+        {"sdz": ["node-denied: /dev/sdz: nodes of this name are never handed out"]},
+    ),
+    "VFIO without an IOMMU": Case(
+        f"echo 1 >{UNSAFE}; {bind('vfio-pci')}",
+        {"pci": {"vendor": ["8086"], "device": ["09c4"]}},
+        ({"vfio": True},),
+        {"0000-00-00-0": ["vfio-no-group: group 0 has no IOMMU, so it isolates nothing"]},
+        f"echo 0 >{UNSAFE}; {bind('')}",
+    ),
+    "VFIO that has not the function": Case(
+        bind("vfio-pci"),
+        {"pci": {"vendor": ["8086"], "device": ["09c4"]}},
+        ({"vfio": True},),
+        {"0000-00-00-0": [f"vfio-no-group: {SLOT} has no IOMMU group: *"]},
+        bind(""),
+    ),
+    "the watchdog by a link": Case(
+        "ln -s watchdog0 /dev/dog",
+        {"path": ["/dev/dog"]},
+        (),
+        {"watchdog0": ["node-denied: /dev/watchdog0: nodes of watchdog are never handed out"]},
+        "rm /dev/dog",
+    ),
+    "the watchdog's other node": Case(
+        "",
+        {"class": {"name": "misc", "entry": ["watchdog"]}},
+        (),
+        {"watchdog": ["node-denied: /dev/watchdog: nodes 10:130 are never handed out"]},
+    ),
+    "the TPM by a link": Case(
+        lambda bed: bed.call("shell", "ln -sf tpm0 /dev/chip") or bed.call("create_tpm"),
+        {"path": ["/dev/chip"]},
+        (),
+        {"*tpm*": ["node-denied: /dev/tpm0: nodes of tpm are never handed out"]},
+    ),
+    "an input device by a link": Case(
+        lambda bed: bed.call("shell", "ln -sf input/event0 /dev/keys") or bed.call("create_input"),
+        {"path": ["/dev/keys"]},
+        (),
+        {"*": ["node-denied: /dev/input/event0: nodes of input are never handed out"]},
+    ),
+    "what makes devices": Case(
+        "",
+        {"class": {"name": "misc", "entry": ["uinput", "cuse", "vtpmx"]}},
+        (),
+        {
+            each: [f"node-denied: /dev/{each}: nodes * are never handed out"]
+            for each in ("cuse", "uinput", "vtpmx")
+        },
+    ),
+}
+
+
+@pytest.fixture
+def made(bed: Bed, request: pytest.FixtureRequest) -> Iterator[Case]:
+    """A case whose devices are there."""
+    case: Case = request.param
+    if callable(case.make):
+        held = case.make(bed)
+        yield case
+        bed.call("let_go", held)
+        return
+    said = bed.call("shell", case.make)
+    assert said == ""
+    yield case
+    assert bed.call("shell", case.end) == ""
+    bed.call("write", f"{DRIVER}/bind", SLOT)
+
+
+@pytest.mark.parametrize("made", CASES.values(), ids=CASES, indirect=True)
+def test_a_type_offers_the_devices_that_linux_has(bed: Bed, made: Case) -> None:
+    write_type(bed, [made.match], *made.nodes)
+
+    def same() -> bool:
+        found = dict(sorted(listed(bed).items()))
+        expected = dict(sorted(made.expected.items()))
+        assert [*map(len, found.values())] == [*map(len, expected.values())], found
+        pairs = zip(found.items(), expected.items(), strict=True)
+        assert all(
+            fnmatchcase(text, pattern)
+            for (key, texts), (id_, patterns) in pairs
+            for text, pattern in zip((key, *texts), (id_, *patterns), strict=True)
+        ), found
+        return True
+
+    eventually(same, timeout=5)
