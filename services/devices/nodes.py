@@ -34,7 +34,7 @@ DENIED_SUBSYSTEMS: Final = frozenset(
         *("mem", "block", "bsg", "scsi_generic", "mtd", "msr", "cpuid", "watchdog", "input", "vc"),
         *("nvme", "nvme-generic", "nvme-subsystem", "tpm", "tpmrm", "vtconsole", "hidraw"),
         *("vfio", "vfio-dev", "iommu", "fpga_manager", "fpga_region", "fpga_bridge", "dfl"),
-        *("xclmgmt", "xrt_mgmt", "xrt_user_mgmt", "ipmi", "nd"),
+        *("xclmgmt", "xrt_mgmt", "xrt_user_mgmt", "ipmi", "nd", "vduse"),
     )
 )
 """Classes of sysfs, none of whose nodes is ever handed out; VFIO has a node source of its own."""
@@ -47,9 +47,10 @@ _MISC: Final = 10
 VFIO: Final = (_MISC, 196)
 """The number of `vfio/vfio`, which every container with a group has."""
 _DENIED_MISC: Final = frozenset(
-    # A mouse, the watchdog, NVRAM, VFIO, disks, uinput, the TPM, hibernation, btrfs, the device
-    # mapper, loop devices, uhid, userio (linux/miscdevice.h).
-    {1, 130, 144, 196, 220, 221, 222, 223, 224, 231, 234, 236, 237, 239, 240}
+    # A mouse, the watchdog, Bluetooth devices made by programs, NVRAM, VFIO, CUSE, disks, uinput,
+    # the TPM, hibernation, btrfs, the device mapper, loop devices, uhid, userio
+    # (linux/miscdevice.h).
+    {1, 130, 137, 144, 196, 203, 220, 221, 222, 223, 224, 231, 234, 236, 237, 239, 240}
 )
 _TTY, _CONSOLES = 4, 64
 _CONSOLE_MAJOR: Final = 5
@@ -59,7 +60,8 @@ _DENIED_NAMES: Final = re.compile(
     r"|disk/.*|raw/.*|fd/.*|std(?:in|out|err)|pts/.*|ptmx"
     r"|sg\d+|bsg/.*|nvme.*|ng\d.*|mtd.*|md\d.*|dm-\d+|mapper/.*|loop.*|zram.*|cpu/.*|tpm.*"
     r"|ubi.*|vtpmx|mpt\dctl|megaraid_.*|usbmon\d+|psaux|userio|ipmi.*|ndctl\d+|nmem\d+"
-    r"|watchdog\d*|input/.*|uinput|uhid|hidraw\d+|iommu|vfio/.*|snapshot|nvram|btrfs-control"
+    r"|watchdog\d*|input/.*|uinput|uhid|cuse|vhci|vduse/.*|raw-gadget|hidraw\d+|iommu"
+    r"|vfio/.*|snapshot|nvram|btrfs-control"
     r"|xclmgmt.*|xrt_mgmt.*|dfl-.*|intel-fpga-.*|fpga.*|dfl_.*"
 )
 DENIED_EXAMPLES: Final = (
@@ -68,7 +70,7 @@ DENIED_EXAMPLES: Final = (
     *("mapper/control", "loop0", "loop-control", "cpu/0/msr", "tpm0", "tpmrm0", "watchdog"),
     *("watchdog0", "input/event0", "uinput", "hidraw0", "iommu", "vfio/vfio", "vfio/1", "snapshot"),
     *("xclmgmt0", "dfl-fme.0", "dfl-port.0", "intel-fpga-fme.0", "intel-fpga-port.0", "fpga0"),
-    *("ipmi0", "ndctl0", "nmem0"),
+    *("ipmi0", "ndctl0", "nmem0", "cuse", "vhci", "vduse/control", "raw-gadget"),
 )
 """What a pattern must not match."""
 

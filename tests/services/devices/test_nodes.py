@@ -22,11 +22,11 @@ def found(name: str, number: Number | None, subsystem: str) -> FoundNode:
 
 BY_SUBSYSTEM = (
     *("mem", "block", "scsi_generic", "bsg", "nvme", "nvme-generic", "mtd", "msr", "tpm", "tpmrm"),
-    *("watchdog", "input", "vfio", "fpga_manager", "xrt_mgmt"),
+    *("watchdog", "input", "vfio", "fpga_manager", "xrt_mgmt", "vduse"),
 )
 BY_NUMBER = (
     *((1, 1), (1, 3), (21, 0), (13, 64), (90, 0), (136, 0), (162, 1), (202, 1), (4, 0), (5, 1)),
-    *((10, each) for each in (1, 130, 196, 222, 223, 224, 236, 240)),
+    *((10, each) for each in (1, 130, 137, 196, 203, 222, 223, 224, 236, 240)),
 )
 BY_NAME = ("vfio/1", "ubi0_0", "usbmon1", "dfl-fme.0", "intel-fpga-port.0", "xclmgmt5")
 OTHER = (243, 1)
