@@ -44,6 +44,9 @@ FPGA_SUBSYSTEMS: Final = frozenset(
     }
 )
 
+NODES: Final = "*"
+"""In the place of a subsystem: all devices that have a node."""
+
 _SUBSYSTEM: Final = re.compile(rb"SUBSYSTEM=([^\0]*)")
 
 log = structlog.get_logger(component="card-events")
@@ -53,6 +56,8 @@ def is_relevant(message: bytes, subsystems: Collection[str]) -> bool:
     """Whether an event may be about a device of a subsystem."""
     # Only searched, and its sender isn't checked: at worst there is a scan too many.
     subsystem = _SUBSYSTEM.search(message)
+    if NODES in subsystems and b"\0DEVNAME=" in message:
+        return True
     return subsystem is not None and subsystem[1].decode(errors="replace") in subsystems
 
 

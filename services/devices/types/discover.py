@@ -19,8 +19,9 @@ from services.devices.types.facts import Subject, last_step, read_fact
 from services.devices.types.model import Term
 
 USB_DEVICES: Final = "/sys/bus/usb/devices"
-_USB_FOLDER: Final = re.compile(r"(?P<folder>.*/\d+-\d+(?:\.\d+)*)(?:/.*)?")
 _USB_NAME: Final = re.compile(r"\d+-\d+(?:\.\d+)*")
+# Devices on I2C have such names too.
+_USB_FOLDER: Final = re.compile(rf"(?P<folder>.*/usb\d+(?:/{_USB_NAME.pattern})+)(?:/.*)?")
 _HOPS: Final = frozenset({"device", "physfn"})
 _ABSENT: Final = Reading(failure=Failure.MISSING, detail="no such file")
 
@@ -39,7 +40,9 @@ class SysTree:
     def subjects(self, term: Term) -> list[Subject]:
         """What a term may be about, in a stable order."""
         if term.class_:
-            return self._of_class(term.class_.name)
+            entries = self._of_class(term.class_.name)
+            # No driver can have a virtual device, such as a console.
+            return [each for each in entries if each.owner or not term.class_.driver]
         if term.path:
             return [each for path in term.path for each in self._paths(path)]
         return self._usb_devices if term.usb else self.functions
@@ -80,12 +83,17 @@ class SysTree:
         """The folders of what a class entry is part of: a PCI function, a USB device or another."""
         device, usb = folder, _USB_FOLDER.fullmatch(folder)
         if not usb and not address_in(folder)[0]:  # of a platform, or virtual
-            device = self.files.resolve(f"{folder}/device") or ""
+            device = self.files.resolve(f"{folder}/device") or self._parent(folder)
             usb = _USB_FOLDER.fullmatch(device)
         if usb:
             return "", usb["folder"], ""
         function = address_in(device)[1]
         return function, "", "" if function else device
+
+    def _parent(self, folder: str) -> str:
+        """The folder of the device above one that is on a bus, such as a GPIO chip, if any."""
+        parent = folder.rpartition("/")[0]
+        return parent if self.files.link(f"{parent}/subsystem") else ""
 
     def _listed(self, folder: str) -> list[tuple[str, str]]:
         names = filter(str.isprintable, self.files.names_if_listable(folder))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
 from services.devices.hardware.afu_ids import AfuIds, Answer, Bar
+from services.devices.hardware.events import NODES
 from services.devices.hardware.iommu import group_nodes, group_of
 from services.devices.hardware.ofs import engine_of
 from services.devices.hardware.scan import PATIENCE
@@ -107,6 +108,8 @@ class DeviceTypes:
         classes |= {
             each.class_ for of in self._loaded.types for each in of.spec.nodes if each.class_
         }
+        # What a path leads to, or will once it is plugged in, may be of any subsystem.
+        classes |= {NODES for term in terms if term.path}
         return frozenset(classes | {"pci", "usb", "vfio"}) if terms else frozenset()
 
     async def devices(self) -> Found:

@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 
 from services.devices.hardware.events import (
     FPGA_SUBSYSTEMS,
+    NODES,
     follow_card_events,
     is_relevant,
     kernel_socket,
@@ -47,6 +48,13 @@ def test_an_event_is_relevant_by_its_subsystem(
     message: Any, subsystem: str, expected: bool
 ) -> None:
     assert is_relevant(message(subsystem), FPGA_SUBSYSTEMS) is expected
+
+
+def test_types_by_path_hear_of_each_device_with_a_node() -> None:
+    gpio = kernel("gpio")
+    assert not is_relevant(gpio + b"DEVNAME=gpiochip0\0", {"usb"})
+    assert is_relevant(gpio + b"DEVNAME=gpiochip0\0", {"usb", NODES})
+    assert not is_relevant(gpio, {"usb", NODES})
 
 
 @pytest.fixture

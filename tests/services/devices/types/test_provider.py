@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from services.devices.hardware.events import NODES
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.model import DeviceNode
 from services.devices.provider import merge
@@ -143,6 +144,7 @@ def test_a_device_that_another_type_serves_is_no_near_miss(tree: DeviceTree, typ
     folder = tree.pci(ADDRESS, "8086:7d1d")
     tree.bind(folder, "intel_vpu")
     tree.entry(folder, "accel", "accel0", "261:0", "accel/accel0")
+    tree.entry("", "accel", "accel1", "261:1", "accel/accel1")  # no driver can have it
     write(types, {"match": [{"class": {"name": "accel", "driver": ["qaic"]}}]}, "others")
     assert types.reasons() == {ID: ["not-matched"]}
     write(types, {"match": [{"class": {"name": "accel", "driver": ["intel_vpu"]}}]}, "npu")
@@ -249,6 +251,7 @@ def test_a_pattern_matches_nodes_that_sysfs_knows_and_a_whole_path_any(
     tree.file("dev/ami7", "")
     write(types, {"match": [{"path": ["/dev/ami*"]}]})
     found = types.scan().devices
+    assert types.provider.subsystems == {NODES, "pci", "usb", "vfio"}
     assert [(each.id, each.nodes[0].number) for each in found] == [
         ("ami0", (243, 0)),
         ("ami2", (243, 2)),
@@ -258,6 +261,32 @@ def test_a_pattern_matches_nodes_that_sysfs_knows_and_a_whole_path_any(
     first, second = types.scan().devices
     assert first.nodes == (DeviceNode("ami5", "rw", (243, 5)),)
     assert [each.reason for each in second.reasons] == ["node-missing"]
+
+
+@pytest.mark.parametrize(
+    ("parent", "name", "expected"),
+    [
+        ("platform/fe200000.gpio", "gpiochip0", ("fe200000-gpio", "")),
+        ("platform/i2c-1/1-0048", "iio:device0", ("1-0048", "")),
+        ("platform/hcd/usb1/1-1/1-1.2/1-1.2:1.0", "gpiochip1", ("1-1-2", "1-1.2")),
+        ("platform/hcd/usb1/1-1/1-1:1.0/i2c-5/5-0048", "iio:device1", ("1-1", "1-1")),
+        ("virtual", "gpiochip2", ("gpiochip2", "")),
+    ],
+)
+def test_a_node_on_a_bus_is_named_by_the_device_above_it(
+    tree: DeviceTree, tmp_path: Path, parent: str, name: str, expected: tuple[str, str]
+) -> None:
+    types = Types(tmp_path / "types", tree.root, files=NumberedFiles)
+    folder = f"sys/devices/{parent}"
+    if parent != "virtual":
+        tree.link(f"{folder}/subsystem", "sys/bus/platform")
+    tree.node(f"{folder}/{name}", name, "254:0")
+    tree.link(f"{folder}/{name}/subsystem", "sys/bus/gpio")
+    tree.file(f"dev/{name}", "254:0")
+    env = [{"name": "PORT", "attribute": "usbPath"}]
+    write(types, {"match": [{"path": [f"/dev/{name}"]}], "env": env})
+    (device,) = types.scan().devices
+    assert (device.id, dict(device.envs).get("PORT", "")) == expected
 
 
 @pytest.mark.parametrize(
