@@ -19,7 +19,6 @@ from accelbind.survey import read_folder
 from dra.book import FOLDER as CLAIMS
 from dra.book import ClaimBook
 from plugin.settings import PluginSettings
-from services.devices.provider import merge
 from services.node.table import Table, rows, with_names
 from services.process.settings import dashed
 from services.process.text import plain
@@ -150,10 +149,10 @@ class DeviceSource:
         return settings.table(
             settings.mode,
             FILES,
-            rows(merge(now.found, held), claims.holders(held)),
+            rows(now.ledger.offer, claims.holders(held)),
             (
-                *filter(None, [note]),
-                *(problem.message for each in now.found for problem in each.problems),
+                *filter(None, [note, now.ledger.error]),
+                *(problem.message for problem in now.inventory.problems),
                 *now.holders.problems,
                 *claims.unreadable(),
             ),

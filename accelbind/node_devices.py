@@ -1,16 +1,15 @@
 """What a node has, found as a plugin with these settings would find it."""
 
 import asyncio
-from dataclasses import dataclass
-from functools import partial
+import time
+from dataclasses import dataclass, replace
 
 from plugin.settings import PluginSettings
 from services.containers.holder_source import HolderSnapshot, HolderSource
 from services.devices.hardware.scan import Scanner
-from services.devices.model import Inventory, Problem
-from services.devices.provider import Found
-from services.node.port_problems import port_problems
-from services.node.service import make_providers
+from services.devices.model import Device, Inventory
+from services.node.ledger import Ledger, step
+from services.node.reading import WorldReader, rules_of
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
 from services.programming.records import FOLDER, PortRecords
@@ -21,13 +20,17 @@ class FoundDevices:
     """What a node has at one moment."""
 
     holders: HolderSnapshot
-    found: tuple[Found, ...]
-    """What each provider found: FPGAs first, then device types, if there are any."""
+    ledger: Ledger
 
     @property
     def inventory(self) -> Inventory:
-        """The cards, and what is wrong with all of them."""
-        return Inventory(self.found[0].cards, self.found[0].problems)
+        """The cards, and what is wrong with the node."""
+        return self.ledger.inventory or Inventory()
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """Every device, also those that can't be offered."""
+        return (*self.ledger.offer.devices(), *self.ledger.offer.not_offered)
 
 
 class NodeDevices:
@@ -35,23 +38,22 @@ class NodeDevices:
 
     def __init__(self, settings: PluginSettings) -> None:
         calls = BlockingCalls()
-        scanner = Scanner(settings.root, calls)
         self._holders = HolderSource(
             kubelet_dir=settings.kubelet_dir,
             pod_logs_dir=settings.pod_logs_dir,
             calls=calls,
             domains=settings.resource_domain if settings.device_types else (),
         )
-        records = PortRecords(settings.state_dir / FOLDER)
-        self._providers = make_providers(
+        self._reader = WorldReader(
             settings,
             settings.mode,
-            units=settings.units,
-            scan=scanner.scan,
-            calls=calls,
-            problems=(partial(port_problems, mode=settings.mode, records=records),),
+            calls,
+            scanner=Scanner(settings.root, calls),
             holders=self._holders.current,
+            records=PortRecords(settings.state_dir / FOLDER),
         )
+        rules = rules_of(settings, settings.mode, settings.units)
+        self._ledger = Ledger(replace(rules, good_scans=1))  # the health of now
 
     def find(self) -> FoundDevices:
         """The devices now.
@@ -62,14 +64,8 @@ class NodeDevices:
         return asyncio.run(self._find())
 
     async def _find(self) -> FoundDevices:
-        holders = await self._holders.snapshot()
-        fpga, *others = self._providers
-        by_provider = [await fpga.devices()]
-        for each in others:
-            try:
-                by_provider.append(await each.devices())
-            except HardwareError as error:  # of device types alone: the cards are known
-                by_provider.append(
-                    Found(problems=(Problem("device-types-unreadable", str(error)),))
-                )
-        return FoundDevices(holders, tuple(by_provider))
+        holders, world = await self._holders.snapshot(), await self._reader.read()
+        if world.cards is None:
+            raise HardwareError(world.error)
+        self._ledger = step(self._ledger, world, time.monotonic())
+        return FoundDevices(holders, self._ledger)

@@ -18,9 +18,9 @@ from services.devices.cdi import NOTE, ClaimDevice, claim_file, describe_claim
 from services.devices.cdi_files import CdiFolder
 from services.devices.dra import DraDevice
 from services.devices.hardware.sysfs import Sysfs
+from services.devices.held import is_number, whole_id
 from services.devices.model import Device, DeviceNode
 from services.devices.nodes import VFIO
-from services.devices.provider import is_number, whole_id
 from services.node.node_check import require_numbers
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError, NotAllowed

@@ -89,8 +89,8 @@ class DraParts(NodeProcess):
             holders=self.holders,
             metrics=self.node_metrics,
             reports=self.reports,
-            problems=(),
-            device_problems=self.leftover_claims.problems,
+            records=self.records,
+            problems=self.leftover_claims.problems,
         )
         self.node.follow(self.devices.on_scan)
         self.registry.register(self.node.collector)

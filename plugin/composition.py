@@ -35,7 +35,6 @@ from services.node.kept_files import Kept, KeptFiles
 from services.node.kubelet_folder import KubeletFolder
 from services.node.last_mode import ModeKeeper, enter_mode
 from services.node.node_check import NodesStartPolicy
-from services.node.port_problems import port_problems
 from services.node.process_parts import NodeProcess
 from services.node.registration import Registration
 from services.node.resource_set import ResourceSet
@@ -111,7 +110,7 @@ class ModeParts:
             metrics=process.node_metrics,
             reports=process.reports,
             units=settings.units,
-            problems=(partial(port_problems, mode=mode, records=self._records),),
+            records=self._records,
         )
         for publisher in self.cdi.values():  # the files are there before the kubelet knows
             self.node.follow(publisher.on_scan)

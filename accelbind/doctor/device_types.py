@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Final
 
 from accelbind.doctor.model import AS_ROOT, Line, failed, ok, skipped, unseen, warning
-from accelbind.doctor.node import Node, device_lines, offered, provider_lines
+from accelbind.doctor.node import Node, device_lines, problem_lines
 from services.devices.reasons import remedy
 from services.devices.types.load import load_types
 from services.kube.config import may_reach
 from services.kubelet.checkpoint import read_checkpoint
 from services.kubelet.sockets import checkpoint_file
 from services.process.errors import KubeletError
+from services.process.text import plain
 
 _NONE: Final = "no device types are served: there is no --device-types"
 _GUIDE: Final = "docs/administrators.md, Locked memory"
@@ -36,8 +37,10 @@ def check_device_types(node: Node) -> Iterator[Line]:
         yield skipped(_NONE)
         return
     yield from _checkpoint_lines(checkpoint_file(node.options.kubelet_dir))
-    yield from provider_lines(node.now.found[1])
-    yield from device_lines(device for device in offered(node) if device.type)
+    yield from problem_lines(node.now.ledger.types.problems)
+    if error := node.now.ledger.error:
+        yield failed(plain(error, 500), remedy("device-types-unreadable"))
+    yield from device_lines(device for device in node.now.devices if device.type)
 
 
 def _checkpoint_lines(path: Path) -> Iterator[Line]:
@@ -61,7 +64,7 @@ def check_vfio(node: Node) -> Iterator[Line]:
     types = load_types(folder).types if folder else ()
     of_vfio = {each.name for each in types if each.spec.is_vfio}
     has_functions = any(card.functions for card in node.now.inventory.cards)
-    of_types = (device.type in of_vfio for device in offered(node))
+    of_types = (device.type in of_vfio for device in node.now.devices)
     if not (has_functions or any(of_types)):
         yield skipped("no device here is an OFS card's, or of a device type with nodes of VFIO")
         return

@@ -8,7 +8,6 @@ from accelbind.plain_port import PlainPort
 from plugin.settings import PluginSettings
 from services.devices.model import Device, PluginMode, Problem
 from services.devices.ofs import IN_USE
-from services.devices.provider import Found, merge
 from services.devices.reasons import remedy
 from services.devices.types.build import NOT_MATCHED
 from services.node.table import Table
@@ -59,23 +58,16 @@ def check_cards(node: Node) -> Iterator[Line]:
     if not node.mode.has_cards:
         yield skipped(f"mode {node.mode} needs no driver")
         return
-    fpgas = node.now.found[0]
-    yield from provider_lines(fpgas)
-    for card in fpgas.cards:
+    yield from problem_lines(node.now.ledger.fpgas.problems)
+    for card in node.now.inventory.cards:
         for problem in card.problems:  # remarks: they make no device unhealthy
             yield _line(warning, f"{card.name}: {plain(problem.message, 400)}", problem)
-    yield from device_lines(device for device in offered(node) if not device.type)
+    yield from device_lines(device for device in node.now.devices if not device.type)
 
 
-def offered(node: Node) -> tuple[Device, ...]:
-    """The devices of a node, also those that can't be offered."""
-    offer = merge(node.now.found)
-    return (*offer.devices(), *offer.not_offered)
-
-
-def provider_lines(found: Found) -> Iterator[Line]:
+def problem_lines(problems: Iterable[Problem]) -> Iterator[Line]:
     """Yield what is wrong with the node or the configuration rather than with a device."""
-    for problem in found.problems:
+    for problem in problems:
         yield failed(plain(problem.message, 500), remedy(problem.reason))
 
 

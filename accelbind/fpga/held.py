@@ -7,8 +7,9 @@ from dra.book import ClaimBook, ClaimHolders
 from plugin.settings import PluginSettings
 from services.containers.holder_source import HolderSource
 from services.containers.holders import Holders
+from services.devices.held import held_parts, port_resources
 from services.devices.model import Inventory
-from services.devices.port_owners import PortOwners
+from services.devices.topology import Topology
 from services.process.blocking import BlockingCalls
 from services.process.errors import DeviceBusy, HardwareError, KubeletError
 from services.process.text import listing
@@ -54,7 +55,10 @@ async def _holders(settings: PluginSettings, book: ClaimBook) -> Holders:
 
 
 def _ports(inventory: Inventory, device: tuple[str, str]) -> set[str]:
-    owners = PortOwners(inventory, [device])
+    held, node = held_parts([device]), Topology(inventory.cards)
     return {
-        port.name for card in inventory.cards for port in card.ports if owners.resources(card, port)
+        port.name
+        for card in inventory.cards
+        for port in card.ports
+        if port_resources(held, node, card, port)
     }

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from services.devices.held import Allocated, held_parts, possible_ids
 from services.devices.labels import dns_label, dra_name
 from services.devices.model import Card, Contents, Device, Inventory, Value
-from services.devices.provider import Allocated, held_by_id, possible_ids
 from services.devices.resources import AdvertisedResources
 
 API_VERSION: Final = "resource.k8s.io/v1"
@@ -168,7 +168,7 @@ def carried(device: DraDevice, before: Attributes, programmed: Contents) -> DraD
 
 def held_by_plugin(devices: Iterable[DraDevice], allocated: Allocated) -> frozenset[str]:
     """The names of devices that containers still have from the device plugin, in whatever mode."""
-    devices, held = [*devices], held_by_id(allocated)
+    devices, held = [*devices], held_parts(allocated)
     here = {each.device.id for each in devices}
     return frozenset(
         each.name

@@ -4,7 +4,7 @@ A **card** is one FPGA device of one driver. Its management engine (**FME**) pro
 **ports** are what workloads open. Everything here is immutable and compares by value.
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
@@ -258,3 +258,28 @@ class Device:
     def healthy(self) -> bool:
         """Whether nothing is wrong with it."""
         return not self.reasons
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """One reading of a source of devices: of a card, or of a device that a type names."""
+
+    source: Hashable
+    """What distinguishes the source: a card's place, or a type's name and a device's id."""
+    devices: tuple[Device, ...] = ()
+    """An FPGA without a resource may have one from before."""
+    broken: Problem | None = None
+    """Why the devices that the source had before are unhealthy, unless they are here."""
+    unknown: Device | None = None
+    """Listed if the source is broken and had no devices before."""
+    numbered: bool = False
+    """Whether the ids count the ports of a function, so that they could change hands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What was read of the devices of device types."""
+
+    sightings: tuple[Sighting, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    """What is wrong with the types rather than with a device."""

@@ -6,9 +6,9 @@ on each of these on as few cards; devices whose node is unknown count as being o
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 
+from services.devices.held import replicated
 from services.devices.labels import by_number
 from services.devices.model import Device
-from services.devices.provider import replicated
 
 _GROUPS: tuple[Callable[[Device], object], ...] = (
     lambda device: device.numa_node,

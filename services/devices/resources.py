@@ -7,7 +7,6 @@ are problems of each of its ports, in every mode; problems of a port are problem
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, count
 
 from services.devices.allocation import UNIT_VARIABLES, resource_variable
 from services.devices.cdi import KIND
@@ -23,6 +22,7 @@ from services.devices.model import (
     PluginMode,
     Port,
     Problem,
+    Sighting,
 )
 from services.devices.ofs import has_no_afu, ofs_devices
 from services.devices.topology import Topology
@@ -50,22 +50,6 @@ class AdvertisedResources:
 
 NOTHING_ADVERTISED = AdvertisedResources({}, ())
 """What a node offers before its first scan."""
-
-
-def with_reasons(
-    advertised: AdvertisedResources, problems: Mapping[str, Problem]
-) -> AdvertisedResources:
-    """What a node offers, with more reasons why devices are unhealthy, by their ids."""
-    resources = {
-        resource: {
-            key: replace(device, reasons=(*device.reasons, problems[key]))
-            if key in problems
-            else device
-            for key, device in devices.items()
-        }
-        for resource, devices in advertised.resources.items()
-    }
-    return replace(advertised, resources=resources) if problems else advertised
 
 
 def with_problems(
@@ -102,39 +86,25 @@ def _counted(
     return (*counted, added) if added else counted
 
 
-def fpga_devices(
-    inventory: Inventory,
-    mode: PluginMode,
-    *,
-    units: int = DEFAULT_UNITS,
-    previous: Iterable[Device] = (),
-) -> tuple[Device, ...]:
-    """The devices of a node in a mode; those without a resource are listed and not offered.
-
-    `previous` are those with a resource that were found last in this mode.
-    """
+def fpga_sightings(
+    inventory: Inventory, mode: PluginMode, *, units: int = DEFAULT_UNITS
+) -> list[Sighting]:
+    """The devices of a node's cards in a mode."""
     if mode is PluginMode.UNITS:
-        return tuple(
-            _completed(Device(str(number), UNIT_RESOURCE), mode) for number in range(units)
-        )
+        return [Sighting(mode, tuple(Device(str(n), UNIT_RESOURCE) for n in range(units)))]
     if mode is PluginMode.NONE:
-        return ()
-    # By its place too: another card with the same name does not inherit.
-    known = {(device.id, device.place): device for device in previous}
+        return []
     node = Topology(inventory.cards)
-    gathered: list[Device] = []
-    for card in inventory.cards:
-        if card.failure is None:
-            devices = _devices_of(card, mode, node)
-            if mode is PluginMode.BDF:
-                devices = _under_known_ids(card, devices, known)
-            placed = (replace(device, place=card.place) for device in devices)
-            gathered.extend(_remember(device, known) for device in placed)
-    present = {device.id for device in gathered}
-    for card in inventory.cards:
-        carried = _carry_over(card, mode, known)
-        gathered.extend(each for each in carried if each.id not in present)
-    return tuple(_completed(each, mode) if each.resource else each for each in gathered)
+    return [_sighting(card, mode, node) for card in inventory.cards]
+
+
+def _sighting(card: Card, mode: PluginMode, node: Topology) -> Sighting:
+    if card.failure is not None:
+        unknown = card.unoffered(card.name, card.failure)
+        return Sighting(card.place, broken=card.failure, unknown=unknown)
+    devices = (replace(device, place=card.place) for device in _devices_of(card, mode, node))
+    broken = no_fme(card.name, None) if card.fme is None and mode in _REGION_MODES else None
+    return Sighting(card.place, tuple(devices), broken, numbered=mode is PluginMode.BDF)
 
 
 def _devices_of(card: Card, mode: PluginMode, node: Topology) -> Iterable[Device]:
@@ -257,60 +227,10 @@ _MAKERS: Mapping[PluginMode, Callable[[Card, Topology], Iterator[Device]]] = {
 }
 
 
-# What was offered before -------------------------------------------------------------------------
-
-
-def _under_known_ids(
-    card: Card, units: Iterable[Device], known: Mapping[tuple[str, str], Device]
-) -> Iterator[Device]:
-    """The units of mode `bdf` under the ids that they had."""
-    units = list(units)
-    # The first port of a function changes when one is released, or when its number can't be read
-    # for a while. But the kubelet identifies by the id which container has which port.
-    last = {device.nodes: device.id for device in known.values() if device.place == card.place}
-    kept = {device.nodes: last[device.nodes] for device in units if device.nodes in last}
-    taken = set(kept.values())
-    for device in units:
-        if device.nodes not in kept:
-            base = device.id.partition("-")[0]
-            others = (f"{base}-{number}" for number in count(1))
-            key = next(each for each in chain((device.id, base), others) if each not in taken)
-            taken.add(key)
-            kept[device.nodes] = key
-        yield replace(device, id=kept[device.nodes])
-
-
-def _remember(device: Device, known: Mapping[tuple[str, str], Device]) -> Device:
-    """A device that has no resource now, under the one it had."""
-    last = known.get((device.id, device.place))
-    if device.resource or last is None:
+def completed(device: Device, mode: PluginMode) -> Device:
+    """An FPGA with what follows from its id and its resource, if it has one."""
+    if not device.resource:
         return device
-    # The kubelet stops using it, and users find it where they expect it.
-    return replace(device, resource=last.resource, nodes=device.nodes or last.nodes)
-
-
-def _carry_over(
-    card: Card, mode: PluginMode, known: Mapping[tuple[str, str], Device]
-) -> list[Device]:
-    """The devices that a card had while it could be read, or while it had an engine."""
-    problem = card.failure
-    if problem is None and card.fme is None and mode in _REGION_MODES:
-        problem = no_fme(card.name, None)
-    if problem is None:
-        return []
-    carried = []
-    for device in known.values():
-        # A card whose address can't be read is identified by its name.
-        if device.place == card.place or (device.card == card.name and not card.address):
-            unknown = ("",) * len(device.afu_ids)
-            carried.append(replace(device, reasons=(problem,), afu_ids=unknown))
-    if carried or card.failure is None:
-        return carried
-    return [card.unoffered(card.name, card.failure)]
-
-
-def _completed(device: Device, mode: PluginMode) -> Device:
-    """A device that is offered, with what follows from its id and its resource."""
     if mode in (PluginMode.UNITS, PluginMode.BDF):
         envs = tuple((variable, device.id) for variable in UNIT_VARIABLES)
     else:

@@ -7,9 +7,9 @@ therefore cleared, each value once.
 
 from typing import TypeAlias
 
+from services.devices.held import Allocated, held_parts, port_resources
 from services.devices.model import Card, Inventory, Port
-from services.devices.port_owners import PortOwners
-from services.devices.provider import Allocated
+from services.devices.topology import Topology
 
 MAX_VALUES = 8
 """Values cleared of one port while nobody has it: a port with ever new errors is broken."""
@@ -31,7 +31,7 @@ def choose(
 
     They count as tried, whether the write works or not.
     """
-    owners = PortOwners(inventory, allocated)
+    held, node = held_parts(allocated), Topology(inventory.cards)
     chosen: list[tuple[Card, Port]] = []
     # A card that fails for a while must not have its errors cleared over and over.
     silent = {card.place for card in inventory.cards if card.failure is not None}
@@ -40,7 +40,7 @@ def choose(
         for port in card.ports:
             before = {each for each in tried if each[:2] == (card.place, port.name)}
             value = _clearable(port)
-            owned = owners.resources(card, port) if before or value else None
+            owned = port_resources(held, node, card, port) if before or value else None
             if owned:
                 continue  # once it is free again, the count starts over
             values |= before

@@ -43,3 +43,20 @@ class Topology:
 def physical_address(card: Card) -> str:
     """The PCI address of a virtual function's physical one; empty for another card."""
     return (card.pci.physfn or "") if card.fme is None and card.pci is not None else ""
+
+
+def lock_of(card: Card) -> str:
+    """The name of a card's lock, which it shares with its virtual functions."""
+    return physical_address(card) or card.place
+
+
+def card_key(card: str) -> str:
+    """The key of the calls that work on a card: its PCI address, or its name if it has none."""
+    # Reading sensors and clearing errors have keys of their own: they must not wait for
+    # programming, and a card that is only read isn't one that is worked on.
+    return f"card {card}"
+
+
+def record_key(card: Card, port: Port) -> str:
+    """Identify a port in the records of programming, whatever its name in this boot."""
+    return f"{lock_of(card)}-port{port.number}"

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self
 
-from services.devices.damping import RECOVERING
 from services.devices.model import Device, Inventory
 from services.devices.resources import AdvertisedResources
 from services.devices.types.build import NOT_MATCHED
+from services.node.ledger import RECOVERING
 from services.process.text import count
 
 

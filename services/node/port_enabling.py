@@ -10,8 +10,9 @@ from typing import Final, NoReturn
 import structlog
 
 from services.containers.holders import Holders
+from services.devices.held import held_parts, port_resources
 from services.devices.model import Card, Inventory
-from services.devices.port_owners import PortOwners, card_key, lock_of
+from services.devices.topology import Topology, card_key, lock_of
 from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
 from services.process.due import Due
@@ -64,14 +65,14 @@ class PortEnabling:
         """Enable the disabled ports of the newest inventory."""
         inventory = self._inventory
         try:
-            owners = PortOwners(inventory, await self._holders())
+            held, node = held_parts(await self._holders()), Topology(inventory.cards)
         except AccelbindError:
             return  # known again after a later scan
         for card in inventory.cards:
             port = _disabled_port(card)
             if not port or card.place in self._tried:
                 continue
-            if any(owners.resources(card, each) != frozenset() for each in card.ports):
+            if any(port_resources(held, node, card, each) != frozenset() for each in card.ports):
                 continue
             await self._bind_anew(card, port)
 

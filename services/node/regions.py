@@ -13,7 +13,7 @@ from services.bitstreams.model import Bitstream
 from services.bitstreams.storage import BitstreamStorage
 from services.containers.wanted import WantedFunctions
 from services.devices.model import Contents, Inventory
-from services.devices.port_owners import card_key
+from services.devices.topology import card_key
 from services.node.metrics import NodeMetrics
 from services.process.blocking import BlockingCalls
 from services.process.deadline import deadline

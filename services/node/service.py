@@ -1,24 +1,20 @@
 """What a process knows and does about a node's cards, whatever kubelet API offers its devices."""
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Coroutine, Iterator
+from typing import Any
 
 from services.bitstreams.storage import BitstreamStorage
-from services.containers.holders import HolderReader, Holders
-from services.devices.damping import Damping
-from services.devices.hardware.afu_ids import AfuIds
+from services.containers.holders import HolderReader
 from services.devices.hardware.events import follow_card_events
 from services.devices.hardware.scan import Scanner
 from services.devices.hardware.sensor_reader import SensorReader
-from services.devices.model import Inventory, PluginMode
-from services.devices.provider import Provider
+from services.devices.model import PluginMode
 from services.devices.resources import DEFAULT_UNITS
-from services.devices.types.provider import DeviceTypes
-from services.node.discovery import Discovery, FindDeviceProblems, no_problems
+from services.node.discovery import Discovery
 from services.node.error_clearing import ErrorClearing
-from services.node.fpga import FindProblems, FpgaProvider
 from services.node.metrics import NodeCollector, NodeMetrics
 from services.node.port_enabling import PortEnabling
+from services.node.reading import FindProblems, WorldReader, no_problems, rules_of
 from services.node.regions import WORK_SECONDS, RegionProgramming
 from services.node.reports import NodeReports
 from services.node.settings import NodeSettings
@@ -27,16 +23,13 @@ from services.process.blocking import BlockingCalls
 from services.programming.ioctls import DriverCalls
 from services.programming.lock import LOCKS
 from services.programming.programmer import Programmer
-
-SPACING: Final = 0.5
-"""Of the scan interval: scans that follow each other closer count as one (`damping`)."""
+from services.programming.records import PortRecords
 
 
 class NodeService:
     """Looks after a node's cards in one mode.
 
-    `units` is their number in mode units. `problems` find what else is wrong with ports, and
-    `device_problems` with devices of any kind.
+    `units` is their number in mode units. `problems` find what else is wrong with devices.
     """
 
     def __init__(
@@ -49,15 +42,15 @@ class NodeService:
         holders: HolderReader,
         metrics: NodeMetrics,
         reports: NodeReports,
-        problems: Sequence[FindProblems],
-        device_problems: FindDeviceProblems = no_problems,
+        records: PortRecords,
+        problems: FindProblems = no_problems,
         units: int = DEFAULT_UNITS,
     ) -> None:
         self._settings = settings
         self._calls = calls
         self._driver_calls = driver_calls
         self._metrics = metrics
-        self.state = NodeState(mode)
+        self.state = NodeState(rules_of(settings, mode, units))
         self.scanner = Scanner(settings.root, calls)
         self.collector = NodeCollector(
             self.state,
@@ -80,24 +73,21 @@ class NodeService:
                 driver_calls=driver_calls,
             )
         clearing = (self._clearing.on_scan,) if self._clearing else ()
-        self._providers = make_providers(
+        self._reader = WorldReader(
             settings,
             mode,
-            units=units,
-            scan=self.scanner.scan,
-            calls=calls,
-            problems=problems,
+            calls,
+            scanner=self.scanner,
             holders=holders.current,
+            records=records,
+            problems=problems,
             observe_seconds=metrics.scan_seconds.observe,
         )
         self._on_scan = [reports.on_scan, *clearing]
         self._discovery = Discovery(
             self.state,
-            self._providers,
+            self._reader.read,
             interval=settings.scan_interval,
-            damping=Damping(settings.healthy_after, spacing=settings.scan_interval * SPACING),
-            holders=holders.current,
-            problems=device_problems,
             on_scan=self._on_scan,
         )
 
@@ -147,44 +137,9 @@ class NodeService:
             yield "error clearing", self._clearing.clear_forever()
         if self._enabling is not None:
             yield "port enabling", self._enabling.enable_forever()
-        if self.state.mode.has_cards or len(self._providers) > 1:
-            yield "card events", follow_card_events(self.state.rescan.request, self._subsystems)
-
-    def _subsystems(self) -> frozenset[str]:
-        # Those of device types change with their files.
-        return frozenset().union(*(each.subsystems for each in self._providers))
-
-
-def make_providers(
-    settings: NodeSettings,
-    mode: PluginMode,
-    *,
-    units: int,
-    scan: Callable[[], Awaitable[Inventory]],
-    calls: BlockingCalls,
-    problems: Sequence[FindProblems],
-    holders: Callable[[], Awaitable[Holders]],
-    observe_seconds: Callable[[float], None] = lambda _: None,
-) -> list[Provider]:
-    """Who finds the devices of a node: FPGAs first, then device types, if there are any."""
-    fpga = FpgaProvider(
-        mode,
-        units=units,
-        scan=scan,
-        calls=calls,
-        ignored_errors=settings.ignored_errors,
-        problems=problems,
-        holders=holders,
-        afu_ids=AfuIds(settings.root, calls),
-        observe_seconds=observe_seconds,
-    )
-    if settings.device_types is None:
-        return [fpga]
-    types = DeviceTypes(
-        settings.device_types,
-        settings.root,
-        calls,
-        domains=settings.resource_domain,
-        holders=holders,
-    )
-    return [fpga, types]
+        if self.state.mode.has_cards or self._settings.device_types is not None:
+            # Those of device types change with their files.
+            yield (
+                "card events",
+                follow_card_events(self.state.rescan.request, self._reader.subsystems),
+            )

@@ -14,7 +14,7 @@ from services.devices.hardware.scan import DRIVER_BY_NAME
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.health import register_value
 from services.devices.model import Card, Port
-from services.devices.port_owners import lock_of
+from services.devices.topology import lock_of
 from services.process.errors import DeviceBusy, HardwareError
 from services.process.text import clip, plain
 from services.programming.ioctls import DriverCalls

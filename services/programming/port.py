@@ -12,8 +12,7 @@ from services.devices.hardware.scan import DRIVER_BY_NAME
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.health import Failure
 from services.devices.model import Card, Fme, Inventory, Port
-from services.devices.port_owners import lock_of
-from services.devices.topology import Topology, physical_address
+from services.devices.topology import Topology, physical_address, record_key
 from services.process.errors import DeviceGone, HardwareError, InvalidSettings
 from services.process.text import listing
 
@@ -60,7 +59,7 @@ class PortPlace:
     @property
     def record_key(self) -> str:
         """Identify the port in `PortRecords`, whatever its name in this boot."""
-        return f"{lock_of(self.card)}-port{self.port.number}"
+        return record_key(self.card, self.port)
 
     @property
     def is_released(self) -> bool:

@@ -15,8 +15,7 @@ from typing import Final
 from services.devices.hardware.scan import scan
 from services.devices.health import no_fme, port_disabled
 from services.devices.model import Card, Inventory
-from services.devices.port_owners import lock_of
-from services.devices.topology import Topology
+from services.devices.topology import Topology, lock_of
 from services.names import canonical_id
 from services.process.errors import DeviceGone, DeviceRefused, HardwareError, InvalidBitstream
 from services.process.text import quote

@@ -9,7 +9,6 @@ from accelbind.device_classes import FpgaClass, claim_template, fpga_classes, ty
 from dra.slices import Slice, devices_of_slices, slice_name, slice_spec
 from services.devices.dra import DraDevice, dra_devices
 from services.devices.model import Card, Contents, Device, Inventory, PluginMode
-from services.devices.provider import Found, merge
 from services.devices.types.load import load_types
 from services.mappings.model import Mapping, parse
 from services.names import OPENCL_AFU
@@ -149,8 +148,7 @@ def test_eight_vector_engines_are_allocated_beside_fpgas() -> None:
         for n in range(8)
     ]
     inventory = Inventory((card(0), card(1)))
-    fpgas = advertise(inventory, PluginMode.REGION)
-    offer = merge([Found((*fpgas.devices(),)), Found(tuple(engines))])
+    offer = advertise(inventory, PluginMode.REGION, types=engines)
     devices = dra_devices(offer, inventory, {})
     known = cluster(devices, [*classes(NLB0_AF, NLB0_REGION), type_class(of)])
     assert len(requested(known, of.resource, 8) or ()) == 8

@@ -16,11 +16,13 @@ from services.containers.holders import Holder
 from services.devices.dra import DraDevice, held_by_plugin
 from services.devices.model import Card, Contents, Inventory, PluginMode
 from services.kube.connection import ApiConnection, connector
+from services.node.ledger import Rules
+from services.node.state import NodeState
 from simulator.apiserver.resources import Json
 from simulator.apiserver.standin import ApiServerStandIn, Options
 from tests.services.cards import BAD, NLB0, NLB3, advertise, card, port
 from tests.services.kube.following import QUICK
-from tests.services.node.support import scanned
+from tests.services.node.support import set_state
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -37,8 +39,7 @@ class FakeNode:
     def __init__(self, api: ApiServerStandIn, connection: ApiConnection) -> None:
         self.api = api
         self._connection = connection
-        self.state = scanned(mode=PluginMode.REGION)
-        self.state.inventory = None
+        self.state = NodeState(Rules(PluginMode.REGION))
         self.held = frozenset[str]()
         self.programmed: Contents = {}
         self.of_plugin: dict[tuple[str, str], tuple[Holder, ...]] = {}
@@ -73,8 +74,8 @@ class FakeNode:
         await asyncio.sleep(0.001)  # lets others work
 
     def scan(self, *cards: Card) -> None:
-        self.state.inventory = Inventory(cards)
-        self.state.advertised = advertise(self.state.inventory, PluginMode.REGION)
+        inventory = Inventory(cards)
+        set_state(self.state, inventory, advertise(inventory, PluginMode.REGION))
         self.publisher.on_scan(self.state)
 
     @asynccontextmanager

@@ -14,9 +14,11 @@ from services.containers.holders import Holder, Holders
 from services.devices.model import Card, Device, Inventory, PciFunction, PluginMode, Problem
 from services.devices.resources import AdvertisedResources
 from services.devices.sensors import BusErrors, CardSensors, ErrorRegister, Gauge
+from services.node.ledger import Rules
 from services.node.metrics import NodeCollector
 from services.node.state import NodeState
 from services.process.http import new_registry
+from tests.services.node.support import set_state
 
 OK = Device("p0", "d/r", card="region0", numa_node=1)
 BAD = replace(OK, id="p1", reasons=(Problem("a", "m"), Problem("b", "m")))
@@ -35,7 +37,7 @@ SENSORS = CardSensors(
 class Node:
     """What is known, as a test has it: the scanner, holders and permissions in one."""
 
-    state: NodeState = field(default_factory=lambda: NodeState(PluginMode.AF))
+    state: NodeState = field(default_factory=lambda: NodeState(Rules()))
     holders: Holders = field(default_factory=dict)
     missing: tuple[Missing, ...] = ()
     registry: CollectorRegistry = field(default_factory=new_registry)
@@ -50,7 +52,8 @@ class Node:
 
     def offer(self, *devices: Device, not_offered: tuple[Device, ...] = ()) -> None:
         placed = {device.id: device for device in devices}
-        self.state.advertised = AdvertisedResources({"d/r": placed} if placed else {}, not_offered)
+        offer = AdvertisedResources({"d/r": placed} if placed else {}, not_offered)
+        set_state(self.state, advertised=offer)
 
     def value(self, name: str, **labels: str) -> float | None:
         return self.registry.get_sample_value(f"accelbind_{name}", labels)
@@ -116,7 +119,8 @@ def test_a_device_that_a_container_has_names_it(node: Node) -> None:
 
 
 def test_a_card_shows_what_it_measures(node: Node) -> None:
-    node.state.inventory, node.collector.readings = Inventory((CARD,)), (SENSORS,)
+    set_state(node.state, Inventory((CARD,)))
+    node.collector.readings = (SENSORS,)
     card, place = {"card": "region0"}, {"pci_address": "0000:5e:00.0"}
     assert node.value("card_info", driver="dfl", numa_node="1", **place, **card) == 1
     assert node.value("card_temperature_celsius", sensor="Board", **card) == 38.5
@@ -127,7 +131,8 @@ def test_a_card_shows_what_it_measures(node: Node) -> None:
     assert node.value("pci_errors_total", severity="fatal", **bus) == 0
     assert node.value("pci_errors_total", severity="nonfatal", **bus) is None
     assert node.value("hanging_reads") == 2
-    node.state.inventory, node.collector.readings = Inventory(), ()
+    set_state(node.state, Inventory())
+    node.collector.readings = ()
     assert "region0" not in node.text()
 
 

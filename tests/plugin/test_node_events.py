@@ -8,11 +8,11 @@ from structlog.testing import capture_logs
 
 from plugin.node_events import ABSENCES, FAILURES, PluginEvents
 from plugin.node_mode import ANNOTATION, NodeMode
-from services.devices.damping import RECOVERING
 from services.devices.model import Card, Device, Inventory, PluginMode, Problem
 from services.devices.resources import AdvertisedResources
 from services.devices.types.build import NOT_MATCHED
 from services.kube.events import EventRecord
+from services.node.ledger import RECOVERING
 from services.node.reports import NodeReports
 from tests.services.node.support import scanned
 

@@ -16,10 +16,12 @@ from plugin.probes import Probes
 from services.devices.model import Device, Inventory, PluginMode, Problem
 from services.devices.resources import AdvertisedResources
 from services.node.kept_files import KeptFiles
+from services.node.ledger import Rules
 from services.node.registration import RegistrationState
 from services.node.state import NodeState
 from services.process.errors import KubeletError
 from tests.plugin.support import settings
+from tests.services.node.support import set_state
 
 pytestmark = pytest.mark.anyio
 
@@ -70,9 +72,8 @@ async def test_alive_means_that_registered_sockets_answer() -> None:
 
 
 def known(inventory: Inventory | None, *not_offered: Device, error: str = "") -> NodeState:
-    state = NodeState(PluginMode.AF)
-    state.inventory, state.scan_error = inventory, error
-    state.advertised = AdvertisedResources({}, not_offered)
+    state = NodeState(Rules())
+    set_state(state, inventory, AdvertisedResources({}, not_offered), error)
     return state
 
 
@@ -125,9 +126,8 @@ async def test_the_devices_come_with_all_that_is_wrong_on_the_node(short_dir: Pa
         serving[0].permissions.missing = (lacking,)
         status, text = await probes.devices()
         assert (status, json.loads(text)["problems"][0]) == (503, "the first scan is under way")
-        state = serving[0].node.state
-        state.inventory, state.scan_error = NO_CARDS, "no thread"
-        state.advertised = AdvertisedResources({}, (BROKEN,))
+        offer = AdvertisedResources({}, (BROKEN,))
+        set_state(serving[0].node.state, NO_CARDS, offer, "no thread")
         status, text = await probes.devices()
     answer = json.loads(text)
     assert (status, [each["device"] for each in answer["devices"]]) == (200, ["p0"])

@@ -1,8 +1,9 @@
 """Cards as values, for the tests of the device model."""
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import replace
 
+from services.containers.holders import Holder
 from services.devices.model import (
     Card,
     Device,
@@ -12,9 +13,11 @@ from services.devices.model import (
     PluginMode,
     Port,
     Problem,
+    Reading,
+    Sighting,
 )
-from services.devices.provider import Found, merge
-from services.devices.resources import AdvertisedResources, fpga_devices
+from services.devices.resources import AdvertisedResources
+from services.node.ledger import Ledger, Rules, Share, World, step
 
 INTERFACE = "ce48969398f05f33946d560708be108a"
 NLB0 = "d8424dc4a4a3c413f89e433683f9040b"
@@ -63,8 +66,34 @@ def virtual(physical: Card, number: int, *ports: Port) -> Card:
     return Card("dfl", f"{physical.name}{number}", pci, None, placed)
 
 
+def world(
+    inventory: Inventory | None = None,
+    types: Iterable[Device] = (),
+    allocated: Iterable[tuple[str, str]] = (),
+) -> World:
+    """A reading: cards, devices of types, and what containers have (resource and id)."""
+    return World(
+        holders={each: (Holder("ns", "p", "c"),) for each in allocated},
+        cards=inventory,
+        types=Reading(tuple(Sighting((each.type, each.id), (each,)) for each in types)),
+    )
+
+
 def advertise(
-    inventory: Inventory, mode: PluginMode, *, units: int = 40, previous: Iterable[Device] = ()
+    inventory: Inventory,
+    mode: PluginMode,
+    *,
+    units: int = 40,
+    previous: Iterable[Device] = (),
+    types: Iterable[Device] = (),
+    allocated: Iterable[tuple[str, str]] = (),
 ) -> AdvertisedResources:
-    """What a node offers that has no other devices."""
-    return merge([Found(fpga_devices(inventory, mode, units=units, previous=previous))])
+    """The offer of a node that offered some devices before, which need no good readings."""
+    known: dict[Hashable, dict[str, Device]] = {}
+    for each in previous:
+        known.setdefault(each.place, {})[each.id] = each
+    ledger = Ledger(
+        Rules(mode, units, good_scans=1, programs_virtual=frozenset({"dfl"})),
+        fpgas=Share(known=known),
+    )
+    return step(ledger, world(inventory, types, allocated), 0).offer

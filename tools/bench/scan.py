@@ -50,21 +50,17 @@ def _types() -> Iterator[Row]:
         with tempfile.TemporaryDirectory(prefix="accelbind-bench-", dir=memory()) as folder:
             root = Path(folder)
             made = lay_out_devices(root, count)
-            types = DeviceTypes(made.types, root, BlockingCalls(), holders=_nobody)
+            types = DeviceTypes(made.types, root, BlockingCalls())
             scan = _scan_of_types(types, count)
         yield _row(count, "types", scan)
 
 
-async def _nobody() -> tuple[tuple[str, str], ...]:
-    return ()
-
-
 def _scan_of_types(provider: DeviceTypes, count: int) -> float:
     with asyncio.Runner() as loop:
-        found = loop.run(provider.devices())
-        if sum(device.healthy for device in found.devices) != count:
+        read = loop.run(provider.read(()))
+        if sum(device.healthy for each in read.sightings for device in each.devices) != count:
             raise AssertionError(f"{count} devices were laid out, not as many found")
-        return time_calls(lambda: loop.run(provider.devices()), 20)
+        return time_calls(lambda: loop.run(provider.read(())), 20)
 
 
 def _row(count: int, what: str, scan: float) -> Row:

@@ -48,7 +48,7 @@ def attribute_value(attribute: Attribute, reading: Reading) -> Value | Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class Matched:
     """What was read of a device that a type matches."""
 
     id: str
@@ -64,7 +64,7 @@ class Sighting:
     """What is wrong with it, besides its nodes."""
 
 
-def make_devices(of: DeviceType, seen: Sighting) -> Iterator[Device]:
+def make_devices(of: DeviceType, seen: Matched) -> Iterator[Device]:
     """Yield the devices that a matched device is: one, or its replicas."""
     nodes, missing = _nodes(seen)
     problems = [*seen.problems, *missing]
@@ -124,7 +124,7 @@ def health_problems(of: DeviceType, fact: Fact) -> Iterator[Problem]:
             yield Problem(rule.reason, why)
 
 
-def _nodes(seen: Sighting) -> tuple[list[DeviceNode], list[Problem]]:
+def _nodes(seen: Matched) -> tuple[list[DeviceNode], list[Problem]]:
     nodes: list[DeviceNode] = []
     problems: list[Problem] = []
     for source, candidates in seen.nodes:
@@ -140,7 +140,7 @@ def _nodes(seen: Sighting) -> tuple[list[DeviceNode], list[Problem]]:
     return list(dict.fromkeys(nodes)), problems
 
 
-def _variables(of: DeviceType, seen: Sighting) -> Iterator[tuple[str, str]]:
+def _variables(of: DeviceType, seen: Matched) -> Iterator[tuple[str, str]]:
     """Yield what names the device, and those of its attributes that it has."""
     yield resource_variable(of.resource), "+".join(seen.addresses) or seen.id
     for each in of.spec.env:

@@ -4,8 +4,8 @@ A scan reads the folder of types, lists what the types are about, and then reads
 type names.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
@@ -16,14 +16,14 @@ from services.devices.hardware.iommu import group_nodes, group_of
 from services.devices.hardware.ofs import engine_of
 from services.devices.hardware.scan import PATIENCE
 from services.devices.hardware.sysfs import Sysfs
+from services.devices.held import HELD, Allocated
 from services.devices.labels import by_number, dns_label
-from services.devices.model import Device, Problem, Value
+from services.devices.model import Device, Problem, Reading, Sighting, Value
 from services.devices.nodes import FoundNode
 from services.devices.ofs import is_ofs
-from services.devices.provider import HELD, Allocated, Found
 from services.devices.types.build import (
     NOT_MATCHED,
-    Sighting,
+    Matched,
     attribute_value,
     health_problems,
     make_devices,
@@ -67,7 +67,7 @@ the type after all.
 
 
 class DeviceTypes:
-    """A provider: what the types of a folder match, below a root."""
+    """Finds what the types of a folder match, below a root."""
 
     name = "device-types"
 
@@ -77,7 +77,6 @@ class DeviceTypes:
         root: Path,
         calls: BlockingCalls,
         *,
-        holders: Callable[[], Awaitable[Allocated]],
         domains: tuple[str, ...] = (),
         patience: float = PATIENCE,
         files: Callable[[Path], Sysfs] = Sysfs,
@@ -88,17 +87,12 @@ class DeviceTypes:
         self._domains = domains
         self._patience = patience
         self._files = files
-        self._holders = holders
         self._afu_ids = AfuIds(root, calls)
         self._contents: Contents | None = None
         """Of which the types are."""
         self._suspect: Contents | None = None
         """What the last scan found, and couldn't use."""
         self._loaded = LoadedTypes()
-        self._offered: dict[tuple[str, str], list[Device]] = {}
-        """What had a resource in the last scan, by type and id: it stays offered, unhealthy, while
-        it hangs.
-        """
 
     @property
     def subsystems(self) -> frozenset[str]:
@@ -112,9 +106,12 @@ class DeviceTypes:
         classes |= {NODES for term in terms if term.path}
         return frozenset(classes | {"pci", "usb", "vfio"}) if terms else frozenset()
 
-    async def devices(self) -> Found:
-        """As `Provider` says."""
-        held = await self._holders()
+    async def read(self, held: Allocated) -> Reading:
+        """The devices now, and problems of the types; `held` is what containers have.
+
+        Raises:
+            HardwareError: Nothing can be found out.
+        """
         tree = SysTree(self._files(self._root))
         named, bars, problems = await self._make(self._list(tree, held))
         ids: Mapping[str, Answer] = {}
@@ -122,7 +119,7 @@ class DeviceTypes:
             in_use = {bar.address for bar, is_held in bars.items() if is_held}
             ids = await self._afu_ids.answers(list(bars), in_use)
         reads = await self._make(self._read(tree, named, ids, held))
-        return Found(tuple(self._devices(reads)), tuple(problems))
+        return Reading(tuple(_sightings(reads)), tuple(problems))
 
     async def _make(self, steps: Steps[T]) -> T:
         return await self._calls.run_steps(self.name, steps, timeout=self._patience)
@@ -154,30 +151,6 @@ class DeviceTypes:
             reads.append((each, read))
         return reads
 
-    def _devices(self, reads: Sequence[tuple[_Named, _Read]]) -> Iterator[Device]:
-        """Yield the devices of a scan, and keep those that are offered."""
-        matched = {
-            part.place
-            for named, read in reads
-            if isinstance(read, tuple) and read
-            for part in named.parts
-        }
-        last, self._offered = self._offered, {}
-        for named, read in reads:
-            is_of_another = not matched.isdisjoint(part.place for part in named.parts)
-            if isinstance(read, tuple):
-                devices = read
-            elif read.reason == NOT_MATCHED:
-                devices = () if is_of_another else (_not_offered(named, read),)
-            else:
-                is_kept = read.reason == DEVICE_HUNG or not is_of_another
-                known = last.get((named.of.name, named.id), ()) if is_kept else ()
-                broken = (replace(each, reasons=(read,)) for each in known)
-                devices = tuple(broken) or (_not_offered(named, read),)
-            offered = [each for each in devices if each.resource]
-            self._offered[named.of.name, named.id] = offered
-            yield from devices
-
     def _reload(self) -> None:
         """Use the files as they are now; without the folder, the types stay as they were."""
         contents = read_files(self._folder)
@@ -195,6 +168,25 @@ class DeviceTypes:
         named = [each for of in self._loaded.types for each in _named(tree, of)]
         asking = [each for each in named if AFU_ID in each.of.spec.used]
         return named, _bars(tree, asking, {key for _, key in held}) if asking else None
+
+
+def _sightings(reads: Sequence[tuple[_Named, _Read]]) -> Iterator[Sighting]:
+    """Yield what was read; a device that hangs, or can't be had any more, is broken."""
+    matched = {
+        part.place
+        for named, read in reads
+        if isinstance(read, tuple) and read
+        for part in named.parts
+    }
+    for named, read in reads:
+        source = named.of.name, named.id
+        is_of_another = not matched.isdisjoint(part.place for part in named.parts)
+        if isinstance(read, tuple):
+            yield Sighting(source, read)
+        elif read.reason == DEVICE_HUNG or not (is_of_another or read.reason == NOT_MATCHED):
+            yield Sighting(source, broken=read, unknown=_not_offered(named, read))
+        elif read.reason != NOT_MATCHED or not is_of_another:
+            yield Sighting(source, (_not_offered(named, read),))
 
 
 def _named(tree: SysTree, of: DeviceType) -> list[_Named]:
@@ -290,7 +282,7 @@ def _read(
         nodes_of_sources = [_nodes(tree, subjects, source) for source in of.spec.sources]
     nodes = [*zip(of.spec.sources, nodes_of_sources, strict=True)]
     card, fact = subjects[0].name, parts[0][1]
-    seen = Sighting(named.id, card, fact, nodes, addresses, frozenset(claims), tuple(problems))
+    seen = Matched(named.id, card, fact, nodes, addresses, frozenset(claims), tuple(problems))
     return tuple(make_devices(of, seen))
 
 

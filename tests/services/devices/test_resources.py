@@ -14,7 +14,7 @@ from services.devices.model import (
     Port,
     Problem,
 )
-from services.devices.resources import AdvertisedResources, with_reasons
+from services.devices.resources import AdvertisedResources
 from tests.services.cards import (
     AF_NLB0,
     BAD,
@@ -193,14 +193,6 @@ def test_cards_without_pci_function_are_offered_in_the_other_modes_and_not_relat
         for each in devices:
             assert (each.resource, each.pci_addresses, each.numa_node) == (resource, (), None)
             assert each.healthy
-
-
-def test_more_reasons_are_added_by_id() -> None:
-    offered = AdvertisedResources({"r": {"a": Device("a", "r"), "b": Device("b", "r")}}, ())
-    worn = Problem("port-errors", "worn out")
-    assert with_reasons(offered, {}) is offered
-    found = with_reasons(offered, {"b": worn, "c": worn})
-    assert [each.reasons for each in found.devices()] == [(), (worn,)]
 
 
 def test_units_need_no_card() -> None:

@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, MutableMapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from services.devices.model import Inventory, PluginMode
 from services.devices.resources import AdvertisedResources
+from services.node.ledger import Rules
 from services.node.state import NodeState
 
 
@@ -28,11 +30,25 @@ def scanned(
     mode: PluginMode = PluginMode.AF,
 ) -> NodeState:
     """The state of a node after a scan."""
-    state = NodeState(mode)
-    state.inventory = inventory or Inventory()
-    if advertised is not None:
-        state.advertised = advertised
+    state = NodeState(Rules(mode))
+    set_state(state, inventory or Inventory(), advertised)
     return state
+
+
+def set_state(
+    state: NodeState,
+    inventory: Inventory | None = None,
+    advertised: AdvertisedResources | None = None,
+    error: str = "",
+) -> None:
+    """Replace what is known of a node."""
+    known = state.ledger
+    state.ledger = replace(
+        known,
+        error=error,
+        inventory=known.inventory if inventory is None else inventory,
+        offer=known.offer if advertised is None else advertised,
+    )
 
 
 def shown(logs: Sequence[MutableMapping[str, Any]]) -> list[str]:

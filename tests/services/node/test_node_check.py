@@ -15,7 +15,7 @@ from services.kubelet.checkpoint import KubeletFiles
 from services.node.node_check import NodesStartPolicy, require_numbers
 from services.process.blocking import BlockingCalls
 from services.process.errors import NotAllowed
-from tests.services.node.support import scanned, shown
+from tests.services.node.support import scanned, set_state, shown
 
 pytestmark = pytest.mark.anyio
 
@@ -46,7 +46,8 @@ class Setting:
 
     def offer(self, *devices: Device) -> None:
         offered = {each.id: each for each in devices}
-        self.state.advertised = AdvertisedResources({RESOURCE: offered} if offered else {}, ())
+        resources = {RESOURCE: offered} if offered else {}
+        set_state(self.state, advertised=AdvertisedResources(resources, ()))
 
     def allocate(self, *paths: str) -> None:
         answer = pb.ContainerAllocateResponse(

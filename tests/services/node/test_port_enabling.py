@@ -5,9 +5,9 @@ import pytest
 from services.containers.holders import Holder, Holders
 from services.devices.model import Card, Fme, Inventory, PciFunction, PluginMode, Port, Problem
 from services.node.port_enabling import PortEnabling
-from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
 from services.process.errors import DeviceBusy, DeviceRefused, KubeletError
+from tests.services.node.support import scanned, set_state
 
 pytestmark = pytest.mark.anyio
 
@@ -24,7 +24,7 @@ class Node:
     """A node in mode region with one card of two ports, the first of which is disabled."""
 
     def __init__(self) -> None:
-        self.state = NodeState(PluginMode.REGION)
+        self.state = scanned(mode=PluginMode.REGION)
         self.holders: Holders | KubeletError = {}
         self.error: Exception | None = None
         self.enabled: list[str] = []
@@ -49,7 +49,7 @@ class Node:
     async def scan(self, *reasons: str) -> list[str]:
         """Scan, and enable; the ports that were tried."""
         self.enabled.clear()
-        self.state.inventory = inventory(*reasons)
+        set_state(self.state, inventory(*reasons))
         self.enabling.on_scan(self.state)
         await self.enabling.run_once()
         return list(self.enabled)

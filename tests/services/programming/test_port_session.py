@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from services.devices.hardware.scan import scan
-from services.devices.port_owners import lock_of
+from services.devices.topology import lock_of
 from services.process.errors import (
     DeviceBusy,
     DeviceGone,

@@ -2,14 +2,17 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from services.devices.hardware.sysfs import Sysfs
-from services.devices.provider import Found
+from services.devices.model import Device, Problem
+from services.devices.resources import AdvertisedResources
 from services.devices.types.model import DeviceType
 from services.devices.types.parsing import parse
 from services.devices.types.provider import DeviceTypes
+from services.node.ledger import Ledger, Rules, World, step
 from services.process.blocking import BlockingCalls
 
 ENGINE = """\
@@ -51,28 +54,38 @@ class Types:
     def __init__(self, folder: Path, root: Path, files: Callable[[Path], Sysfs] = Sysfs) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
-        self._held: tuple[tuple[str, str], ...] = ()
+        self.ledger = Ledger(Rules(good_scans=1))
         self.provider = DeviceTypes(
             folder,
             root,
             BlockingCalls(),
-            holders=self._holders,
             # Files hang only where a test says so; a busy machine may stop a thread for a second.
             patience=20.0,
             files=files,
         )
 
-    async def _holders(self) -> tuple[tuple[str, str], ...]:
-        return self._held
-
     def write(self, name: str, text: str) -> None:
         (self.folder / name).write_text(text)
 
-    def scan(self, *held: tuple[str, str]) -> Found:
+    def scan(self, *held: tuple[str, str]) -> "Found":
         """What it finds while containers have some devices, by resource and id."""
-        self._held = held
-        return asyncio.run(self.provider.devices())
+        read = asyncio.run(self.provider.read(held))
+        self.ledger = step(self.ledger, World(holders={}, types=read), 0)
+        return Found(self.ledger.types.devices, read.problems)
+
+    def offer(self) -> AdvertisedResources:
+        """What a node offers of it."""
+        self.scan()
+        return self.ledger.offer
 
     def reasons(self) -> dict[str, list[str]]:
         """The reasons of each device, by id."""
         return {each.id: [reason.reason for reason in each.reasons] for each in self.scan().devices}
+
+
+@dataclass(frozen=True)
+class Found:
+    """The devices of types before any is left out, and what is wrong with the types."""
+
+    devices: tuple[Device, ...]
+    problems: tuple[Problem, ...]

@@ -7,8 +7,8 @@ from typing import TypeVar
 import pytest
 import yaml
 
+from services.devices.held import HELD
 from services.devices.model import Device
-from services.devices.provider import HELD
 from tests.services.devices.types.making import Types, document
 from tests.services.ofs_cards import AFUS, C6100, HE_HSSI, HE_MEM, OfsNode
 from tests.support import REPOSITORY

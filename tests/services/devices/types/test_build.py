@@ -11,7 +11,7 @@ from services.devices.labels import MAX_ID, dns_label
 from services.devices.model import Problem, Value
 from services.devices.nodes import FoundNode
 from services.devices.types.build import (
-    Sighting,
+    Matched,
     attribute_value,
     make_devices,
 )
@@ -65,7 +65,7 @@ def test_optional_nodes_may_be_missing_and_no_node_is_denied() -> None:
     gone = replace(NODE, problem=Problem("node-missing", ""))
 
     def made(*nodes: Any) -> tuple[list[str], int, bool]:
-        (device,) = make_devices(type_of(ACCEL), Sighting("a", "a", NOTHING, nodes))
+        (device,) = make_devices(type_of(ACCEL), Matched("a", "a", NOTHING, nodes))
         reasons = [each.reason for each in device.reasons]
         return reasons, len(device.nodes), bool(device.resource)
 
@@ -77,7 +77,7 @@ def test_optional_nodes_may_be_missing_and_no_node_is_denied() -> None:
 
 
 def test_replicas_have_ids_of_their_own_and_the_same_claims() -> None:
-    seen = Sighting("a", "a", NOTHING, [(NodeSource(own=True), [NODE])], claims=frozenset({"x"}))
+    seen = Matched("a", "a", NOTHING, [(NodeSource(own=True), [NODE])], claims=frozenset({"x"}))
     devices = list(make_devices(type_of(ACCEL | {"sharing": {"replicas": 3}}), seen))
     assert [each.id for each in devices] == ["a-r0", "a-r1", "a-r2"]
     assert [each.cdi for each in devices] == [f"accelbind.dev/device=a-r{n}" for n in range(3)]
@@ -99,7 +99,7 @@ def test_variables_are_set_where_the_attribute_is_known() -> None:
         "pciClass": Problem("x", ""),
     }
     addresses = ("0000:b1:00.5", "0000:b1:00.6")
-    seen = Sighting("a", "a", values.get, (), addresses)
+    seen = Matched("a", "a", values.get, (), addresses)
     (device,) = make_devices(type_of(ACCEL | {"env": env}, "my-x"), seen)
     assert device.envs == (
         ("ACCELBIND_MY_X", "+".join(addresses)),

@@ -13,7 +13,6 @@ import pytest
 from services.devices.hardware.events import NODES
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.model import DeviceNode
-from services.devices.provider import merge
 from simulator.devices import DeviceTree
 from tests.golden.files import as_it_is
 from tests.services.devices.types.making import ENGINE, Types, document
@@ -403,7 +402,7 @@ def test_an_iommu_group_is_one_device(tree: DeviceTree, types: Types) -> None:
     assert first.claims == {"0000:b1:00.3", "0000:b1:00.4", "242:12"}
     assert first.pci_addresses == ("0000:b1:00.3", "0000:b1:00.4")
     assert [each.id for each in (first, second)] == ["0000-b1-00-3", "0000-b1-00-5"]
-    assert not merge([types.scan()]).not_offered[0].resource
+    assert not types.offer().not_offered[0].resource
     tree.file("sys/kernel/iommu_groups/13/name", "vfio-noiommu")
     assert types.reasons()["0000-b1-00-5"] == ["vfio-no-group"]
 
@@ -451,7 +450,7 @@ def test_groups_without_nodes_of_their_own_do_not_exclude_each_other(
         tree.bind(folder, "vfio-pci")
     tree.entry("", "misc", "vfio", "10:196", "vfio/vfio")
     write(types, {"match": [{"pci": {"vendor": ["8086"]}}], "nodes": [{"vfio": True}]})
-    devices = merge([types.scan()]).devices()
+    devices = types.offer().devices()
     assert [each.reasons[0].reason for each in devices] == ["node-missing"] * 2
 
 
@@ -465,10 +464,10 @@ def test_a_device_that_was_bound_to_another_driver_is_the_other_types(
     term = {"pci": {"vendor": ["8086"]}}
     write(types, {"match": [term], "nodes": [{"vfio": True}]}, "vfio")
     write(types, {"match": [{"class": {"name": "accel"}}]}, "native")
-    assert [each.type for each in merge([types.scan()]).devices()] == ["vfio"]
+    assert [each.type for each in types.offer().devices()] == ["vfio"]
     (tree.root / folder / "driver").unlink()
     tree.bind(folder, "xe")
     tree.entry(folder, "accel", "accel0", "261:0", "accel/accel0")
-    offer = merge([types.scan()])
+    offer = types.offer()
     assert [each.type for each in offer.devices()] == ["native"]
     assert [each.reasons[0].reason for each in offer.not_offered] == ["vfio-not-bound"]

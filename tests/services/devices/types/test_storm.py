@@ -13,7 +13,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.health import Reading
-from services.devices.provider import merge
 from services.process.errors import DeviceHung
 from simulator.devices import DEVICES, DeviceTree, SimulatedDevice
 from tests.services.devices.types.making import Types
@@ -165,8 +164,8 @@ class Storm(RuleBasedStateMachine):
             if offer[0] not in (ENGINES, "rival")
             or sum(each.endswith(f" {key.partition(' ')[2]}") for each in found) == 1
         }
-        scan = self.types.scan()
-        merged = merge([scan])
+        self.types.scan()  # types that can't be used count after the second scan
+        merged = self.types.offer()
         offered = {
             device.id: (device.type, device.reasons[0].reason if device.reasons else "")
             for device in merged.devices()

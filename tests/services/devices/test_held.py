@@ -2,25 +2,19 @@ from dataclasses import replace
 
 import pytest
 
+from services.devices.held import HELD, held_functions, held_parts, port_resources
 from services.devices.model import Inventory, PluginMode
 from services.devices.ofs import in_use
-from services.devices.port_owners import (
-    PortOwners,
-    held_functions,
-    lock_of,
-    with_held_functions,
-)
-from services.devices.provider import HELD, Found, merge
-from services.devices.resources import fpga_devices
+from services.devices.topology import Topology, lock_of
 from tests.services.cards import AF_NLB0, REGION, UNIT, advertise, card, port, virtual
 from tests.services.devices.test_ofs import ofs_card
 from tests.services.devices.test_ofs import virtual as virtual_function
 
 
 def held(inventory: Inventory, *allocated: str) -> list[str]:
-    owners = PortOwners(inventory, [("r", device) for device in allocated])
+    parts, node = held_parts([("r", device) for device in allocated]), Topology(inventory.cards)
     ports = [(card, port) for card in inventory.cards for port in card.ports]
-    return [port.name for card, port in ports if owners.resources(card, port)]
+    return [port.name for card, port in ports if port_resources(parts, node, card, port)]
 
 
 def test_a_port_is_held_whatever_the_mode_a_container_got_it_in() -> None:
@@ -35,7 +29,7 @@ def test_a_port_is_held_whatever_the_mode_a_container_got_it_in() -> None:
 
 def test_who_has_a_port_of_an_unknown_region_is_unknown() -> None:
     lost = virtual(card(3), 1, port("dfl-port.9"))
-    assert PortOwners(Inventory((lost,)), []).resources(lost, lost.ports[0]) is None
+    assert port_resources({}, Topology([lost]), lost, lost.ports[0]) is None
 
 
 OTHER = f"{AF_NLB0}-before"
@@ -58,7 +52,7 @@ def test_what_a_container_has_as_another_resource_is_unhealthy(
     mode: PluginMode, allocated: list[tuple[str, str]], *, healthy: bool
 ) -> None:
     inventory = Inventory((card(0),))
-    (device,) = merge([Found(fpga_devices(inventory, mode))], allocated).devices()
+    (device,) = advertise(inventory, mode, allocated=allocated).devices()
     assert {each.reason for each in device.reasons} == (set() if healthy else {HELD})
 
 
@@ -75,14 +69,12 @@ def test_a_virtual_function_of_an_ofs_card_is_held_by_its_id_or_its_engine() -> 
     found = ofs_card(virtual_function(5), virtual_function(6))
     inventory = Inventory((found,))
     first, both = {"0000:b1:00.5"}, {"0000:b1:00.5", "0000:b1:00.6"}
-    assert held_functions(inventory, [("a", "0000-b1-00-5")]) == first
-    assert held_functions(inventory, [("a", "dfl-fme.0")]) == both
-    assert held_functions(Inventory((card(0),)), [("a", "dfl-port.0")]) == set()
+    assert held_functions([found], held_parts([("a", "0000-b1-00-5")])) == first
+    assert held_functions([found], held_parts([("a", "dfl-fme.0")])) == both
+    assert held_functions([card(0)], held_parts([("a", "dfl-port.0")])) == set()
     assert held(inventory, "0000-b1-00-6") == ["dfl-port.0"], "programming would change it"
-    (region,) = merge(
-        [Found(fpga_devices(inventory, PluginMode.REGIONDEVEL))],
-        [("device.accelbind.dev/he-mem", "0000-b1-00-6")],
-    ).devices()
+    allocated = [("device.accelbind.dev/he-mem", "0000-b1-00-6")]
+    (region,) = advertise(inventory, PluginMode.REGIONDEVEL, allocated=allocated).devices()
     assert [each.reason for each in region.reasons] == [HELD]
 
 
@@ -92,11 +84,11 @@ def test_a_function_in_use_since_before_the_start_stays_under_the_resource_of_it
     unknown = virtual_function(5, "", in_use("0000:b1:00.5"))
     inventory = Inventory((ofs_card(unknown, virtual_function(6)),))
     allocated = [(AF_NLB0, "0000-b1-00-5"), (REGION, "0000-b1-00-5"), (AF_NLB0, "0000-b1-00-6")]
-    memory = with_held_functions((), inventory, allocated)
-    offer = advertise(inventory, PluginMode.AF, previous=memory)
+    offer = advertise(inventory, PluginMode.AF, allocated=allocated)
     (device,) = offer.resources[AF_NLB0].values()
     assert (device.id, device.healthy) == ("0000-b1-00-5", False)
     assert device.cdi
     assert "0000:b1:00.5" in device.claims
-    known = list(offer.devices())
-    assert with_held_functions(known, inventory, [("another", "0000-b1-00-5")]) == known
+    known = [*offer.devices()]
+    again = advertise(inventory, PluginMode.AF, previous=known)
+    assert "0000-b1-00-5" in again.resources[AF_NLB0]

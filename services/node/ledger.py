@@ -1,0 +1,393 @@
+"""What a node process knows of its devices, and the one place where that changes.
+
+    read_world()  ─►  step(ledger, world, now)  ─►  ledger.offer, .inventory, .entries
+
+`step` applies the rules in this order:
+
+1. A card that is worked on stays as it was; one whose driver doesn't return from a call has failed.
+2. A source of devices that can't be read (a card, a device of a type) keeps the devices that it
+   had, unhealthy. A device whose resource can't be read keeps the one it had.
+3. No device is offered twice: FPGAs come first, then device types.
+4. A device that a container has as another resource is unhealthy.
+5. A device that was unhealthy is healthy again only after some good readings in a row.
+
+      healthy ── bad ──► lost ── good ──► recovering ── enough of them ──► healthy
+                          ▲                   │
+                          └──────── bad ──────┘
+
+A device that vanishes is forgotten, and new when it comes back.
+"""
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, count
+from typing import Final, TypeAlias
+
+from services.containers.holders import Holders, held_by_pods
+from services.devices.held import HELD, Parts, function_resources, held_parts, possible_ids
+from services.devices.ignored import Ignored
+from services.devices.labels import dra_name
+from services.devices.model import (
+    Card,
+    Device,
+    Inventory,
+    PluginMode,
+    Problem,
+    Reading,
+    Sighting,
+)
+from services.devices.ofs import is_in_use
+from services.devices.resources import (
+    DEFAULT_UNITS,
+    NOTHING_ADVERTISED,
+    AdvertisedResources,
+    completed,
+    fpga_sightings,
+    with_problems,
+)
+from services.devices.topology import card_key, lock_of, record_key
+from services.names import FUNCTION_PREFIX
+from services.node.conflicts import DUPLICATE, claimants_of, conflict
+
+HUNG_IN_DRIVER: Final = "card-hung-in-driver"
+RECOVERING: Final = "recovering"
+UNFINISHED: Final = "programming-unfinished"
+RELEASED: Final = "port-released"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the settings say of a node's devices."""
+
+    mode: PluginMode = PluginMode.AF
+    units: int = DEFAULT_UNITS
+    """The number of devices in mode units."""
+    ignored: Ignored = field(default_factory=dict)
+    """Errors that make nothing unhealthy."""
+    good_scans: int = 3
+    """Good readings in a row after which a device is healthy again; 1 means at once."""
+    spacing: float = 0.0
+    """Seconds between two readings for both to count."""
+    programs_virtual: frozenset[str] = frozenset()
+    """The drivers that program ports on virtual functions."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """One reading of a node."""
+
+    error: str = ""
+    """Why something could not be read; empty if everything was."""
+    holders: Holders | None = None
+    """The containers that have devices; None if that is unknown, so that nothing may change."""
+    cards: Inventory | None = None
+    """None if the cards could not be read."""
+    types: Reading | None = None
+    """None if there are no device types, or they could not be read."""
+    busy: frozenset[str] = frozenset()
+    """Keys of calls that ran while the cards were read."""
+    stuck: Mapping[str, float] = field(default_factory=dict)
+    """Keys of calls that were given up, and seconds since then."""
+    unfinished: frozenset[str] = frozenset()
+    """Records of ports whose programming began and has not succeeded."""
+    problems: Mapping[str, Problem] = field(default_factory=dict)
+    """Problems known from elsewhere, by the id of a device."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether enough was read to change anything."""
+        return self.holders is not None and (self.cards is not None or self.types is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What is known of a device that is offered."""
+
+    device: Device
+    """As it is offered."""
+    since: float
+    """When its health or its reasons changed last."""
+    was_healthy: bool = False
+    good: int = 0
+    """Good readings in a row that count, of a device that was healthy before and lost that."""
+    counted: float = 0.0
+    """When the last of them was."""
+
+
+Known: TypeAlias = Mapping[Hashable, Mapping[str, Device]]
+"""The devices with a resource, by source and id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What FPGAs or device types have in the ledger; it stays while they can't be read."""
+
+    devices: tuple[Device, ...] = ()
+    known: Known = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Everything that a node process knows of devices."""
+
+    rules: Rules = field(default_factory=Rules)
+    error: str = ""
+    """Why the last reading failed, in part or as a whole."""
+    inventory: Inventory | None = None
+    """The cards as they count, and what is wrong with the node; None before the first reading."""
+    entries: Mapping[str, Entry] = field(default_factory=dict)
+    """The devices that are offered, by id."""
+    offer: AdvertisedResources = NOTHING_ADVERTISED
+    """The devices by resource, and those that can't be offered."""
+    fpgas: Share = field(default_factory=Share)
+    types: Share = field(default_factory=Share)
+    raw: Mapping[tuple[str, str], Card] = field(default_factory=dict)
+    """The cards as they were read when nobody worked on them, by driver and name."""
+
+
+def step(ledger: Ledger, world: World, now: float) -> Ledger:
+    """The ledger after one reading of the node; `now` is a clock that doesn't go back."""
+    if world.holders is None or not world.is_known:
+        return replace(ledger, error=world.error)
+    held = held_parts(held_by_pods(world.holders))
+    raw, cards, fpgas = ledger.raw, ledger.inventory and ledger.inventory.cards, ledger.fpgas
+    if world.cards is not None:
+        raw, counted = _counting(ledger.raw, world.cards.cards, world)
+        problems = _port_problems(counted, ledger.rules, world.unfinished)
+        seen = with_problems(replace(world.cards, cards=counted), problems, ledger.rules.ignored)
+        cards = seen.cards
+        fpgas = _fpgas(seen, ledger, held_parts(world.holders))
+    types = ledger.types
+    if world.types is not None:
+        types = _share(world.types.sightings, world.types.problems, ledger.types.known)
+    offer = _merge((*fpgas.devices, *types.devices), held, world.problems)
+    entries = {each.id: _entry(ledger, each, now) for each in offer.devices()}
+    offer = _as_entered(offer, entries)
+    return replace(
+        ledger,
+        error=world.error,
+        inventory=Inventory(cards or (), (*fpgas.problems, *types.problems)),
+        entries=entries,
+        offer=ledger.offer if offer == ledger.offer else offer,
+        fpgas=fpgas,
+        types=types,
+        raw=raw,
+    )
+
+
+# 1. Cards that are worked on ----------------------------------------------------------------------
+
+
+def _counting(
+    before: Mapping[tuple[str, str], Card], cards: Iterable[Card], world: World
+) -> tuple[Mapping[tuple[str, str], Card], tuple[Card, ...]]:
+    """The cards to remember as they were read, and the cards as they count."""
+    raw, counting = {}, []
+    for card in cards:
+        name, key = (card.driver, card.name), card_key(lock_of(card))
+        # While a card is programmed, its files change: ports vanish for a moment, ids can't be
+        # read, and registers show errors that will be cleared. That says nothing about its health.
+        counts = before.get(name) if key in world.busy else card
+        if counts is not None:
+            raw[name] = counts
+        if counts is None or key in world.stuck:
+            # None: a process before has begun work that goes on, and may end in another function
+            counts = replace(counts or card, failure=_hung(card, world.stuck.get(key, 0.0)))
+        counting.append(counts)
+    return raw, tuple(counting)
+
+
+def _hung(card: Card, seconds: float) -> Problem:
+    return Problem(
+        HUNG_IN_DRIVER,
+        f"card {card.name} hangs in its driver since {seconds:.0f} s, in a call that was given up;"
+        " if it doesn't come back, reset the card or restart the node",
+    )
+
+
+def _port_problems(
+    cards: Iterable[Card], rules: Rules, unfinished: frozenset[str]
+) -> dict[str, Problem]:
+    """Why ports can't be used in the node's mode, by their names."""
+    problems: dict[str, Problem] = {}
+    for card in cards:
+        is_released = lock_of(card) != card.place and card.driver not in rules.programs_virtual
+        for port in card.ports:
+            # No record counts for a port that can't be programmed, so no container starts on it.
+            if rules.mode is PluginMode.REGION and is_released:
+                problems[port.name] = Problem(
+                    RELEASED,
+                    f"{port.name} is released to virtual function {card.address}, and the in-tree"
+                    " driver programs only ports of the physical function",
+                )
+            elif rules.mode in (PluginMode.AF, PluginMode.BDF) and (
+                record_key(card, port) in unfinished
+            ):
+                text = f"programming {port.name} has begun and has not succeeded"
+                problems[port.name] = Problem(UNFINISHED, text)
+    return problems
+
+
+# 2. What stays when something can't be read -------------------------------------------------------
+
+
+def _fpgas(seen: Inventory, ledger: Ledger, held: Parts) -> Share:
+    rules, known = ledger.rules, {**ledger.fpgas.known}
+    for card in seen.cards if rules.mode is PluginMode.AF else ():
+        # Which AFU is behind a function that a container has can't be read after a restart. It
+        # stays, unhealthy, under the resource that the kubelet knows it by: without that its
+        # container could not start again.
+        found = {
+            function.id: Device(function.id, resource, place=card.place)
+            for function in card.functions or ()
+            if is_in_use(function)
+            for resource in function_resources(held, card, function)
+            if resource.startswith(FUNCTION_PREFIX)
+        }
+        known[card.place] = {**found, **known.get(card.place, {})}
+    share = _share(fpga_sightings(seen, rules.mode, units=rules.units), seen.problems, known)
+    return replace(share, devices=tuple(completed(each, rules.mode) for each in share.devices))
+
+
+def _share(sightings: Sequence[Sighting], problems: tuple[Problem, ...], known: Known) -> Share:
+    """The devices of some sources now, with what stays of what was known of them."""
+    gathered: list[tuple[Hashable, Device]] = []
+    for each in sightings:
+        last = known.get(each.source, {})
+        devices = _under_known_ids(each.devices, last.values()) if each.numbered else each.devices
+        gathered += ((each.source, _with_last_resource(device, last)) for device in devices)
+    present = {(device.type, device.id) for _, device in gathered}
+    for each in sightings:
+        if each.broken is None:
+            continue
+        stays = [
+            replace(device, reasons=(each.broken,), afu_ids=("",) * len(device.afu_ids))
+            for device in _of_source(each.source, known)
+        ]
+        if not stays and each.unknown is not None:
+            stays = [each.unknown]
+        gathered += (
+            (each.source, device) for device in stays if (device.type, device.id) not in present
+        )
+    now: dict[Hashable, dict[str, Device]] = {}
+    for source, device in gathered:
+        if device.resource:
+            now.setdefault(device.place or source, {})[device.id] = device
+    return Share(tuple(device for _, device in gathered), now, problems)
+
+
+def _of_source(source: Hashable, known: Known) -> Iterable[Device]:
+    # A card whose address can't be read is identified by its name.
+    if own := known.get(source):
+        return own.values()
+    every = chain.from_iterable(each.values() for each in known.values())
+    return [device for device in every if device.card == source]
+
+
+def _with_last_resource(device: Device, known: Mapping[str, Device]) -> Device:
+    """An FPGA that has no resource now, under the one it had."""
+    last = known.get(device.id)
+    if device.resource or device.type or last is None:
+        return device
+    # The kubelet stops using it, and users find it where they expect it.
+    return replace(device, resource=last.resource, nodes=device.nodes or last.nodes)
+
+
+def _under_known_ids(devices: Sequence[Device], known: Iterable[Device]) -> list[Device]:
+    """The ports of a card under the ids that they had."""
+    # The first port of a function changes when one is released, or when its number can't be read
+    # for a while. But the kubelet identifies by the id which container has which port.
+    last = {device.nodes: device.id for device in known}
+    kept = {device.nodes: last[device.nodes] for device in devices if device.nodes in last}
+    taken = set(kept.values())
+    for device in devices:
+        if device.nodes not in kept:
+            base = device.id.partition("-")[0]
+            others = (f"{base}-{number}" for number in count(1))
+            key = next(each for each in chain((device.id, base), others) if each not in taken)
+            taken.add(key)
+            kept[device.nodes] = key
+    return [replace(device, id=kept[device.nodes]) for device in devices]
+
+
+# 3. and 4. What is offered ------------------------------------------------------------------------
+
+
+def _merge(
+    devices: Sequence[Device], held: Parts, problems: Mapping[str, Problem]
+) -> AdvertisedResources:
+    """Each device once, and none that two claim."""
+    claimants = claimants_of(devices)
+    current = {(device.resource, device.id) for device in devices}
+    resources: dict[str, dict[str, Device]] = {}
+    not_offered: dict[tuple[str, str], Device] = {}
+    names: set[str] = set()
+    for device in devices:
+        problem = conflict(device, claimants) if device.resource else None
+        # An id and a name in DRA are each one device's.
+        own = {device.id, dra_name(device.type, device.id)} if device.type else {device.id}
+        if problem is None and device.resource and not names.isdisjoint(own):
+            what = f"type {device.type}" if device.type else device.card
+            problem = Problem(DUPLICATE, f"{device.id} of {what} has the name of another device")
+        if problem is not None:
+            device = replace(device, resource="", reasons=(problem,))  # noqa: PLW2901 - the same
+        if device.resource:
+            names |= own
+            more = [*_held_otherwise(device, held, current)]
+            more += [problems[device.id]] if device.id in problems else []
+            if more:
+                device = replace(device, reasons=(*device.reasons, *more))  # noqa: PLW2901
+            resources.setdefault(device.resource, {})[device.id] = device
+        else:  # a device that two types claim is shown once
+            not_offered.setdefault((device.id, str(device.reasons)), device)
+    return AdvertisedResources(resources, tuple(not_offered.values()))
+
+
+def _held_otherwise(
+    device: Device, held: Parts, current: set[tuple[str, str]]
+) -> Iterable[Problem]:
+    """Yield who has a device, or a part of it, as another resource or under an earlier id."""
+    others = {
+        (key, resource)
+        for part in possible_ids(device) & held.keys()
+        for resource, key in held[part]
+        # An id that the resource no longer has is one of another number of replicas.
+        if resource != device.resource or (resource, key) not in current
+    }
+    for key, resource in sorted(others):
+        yield Problem(HELD, f"a container has {key} as {resource}")
+
+
+# 5. Health that doesn't flap ----------------------------------------------------------------------
+
+
+def _entry(ledger: Ledger, device: Device, now: float) -> Entry:
+    """What is known of a device after this reading."""
+    last, rules = ledger.entries.get(device.id), ledger.rules
+    was_healthy = last is not None and last.was_healthy
+    good, counted = 0, 0.0
+    # One that was never healthy has nothing to prove: its driver may still have been at work on it
+    # when it appeared.
+    if device.healthy and last is not None and was_healthy and not last.device.healthy:
+        good, counted = last.good, last.counted
+        # As after a burst of events: otherwise a card that flaps fast would recover sooner.
+        if not (good > 0 and 0 <= now - counted < rules.spacing):
+            good, counted = good + 1, now
+        if good < rules.good_scans:
+            text = (
+                f"{device.id} was unhealthy a moment ago: it is healthy again after"
+                f" {rules.good_scans} good scans in a row"
+            )
+            device = replace(device, reasons=(Problem(RECOVERING, text),))
+    is_same = last is not None and last.device.reasons == device.reasons
+    since = last.since if last is not None and is_same else now
+    return Entry(device, since, was_healthy or device.healthy, good, counted)
+
+
+def _as_entered(offer: AdvertisedResources, entries: Mapping[str, Entry]) -> AdvertisedResources:
+    resources = {
+        resource: {key: entries[key].device for key in devices}
+        for resource, devices in offer.resources.items()
+    }
+    return replace(offer, resources=resources)

@@ -1,0 +1,138 @@
+"""Reads a node: its cards, what its device types match, and which containers have devices.
+
+Each card is read by itself and may hang (`services.process.blocking`).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from time import perf_counter
+from typing import Final, TypeAlias
+
+from services.containers.holders import Holders
+from services.devices.hardware.afu_ids import AfuIds
+from services.devices.hardware.events import FPGA_SUBSYSTEMS
+from services.devices.hardware.scan import DRIVERS, Scanner
+from services.devices.held import held_functions, held_parts
+from services.devices.model import Inventory, PluginMode, Problem, Reading
+from services.devices.types.provider import DeviceTypes
+from services.node.ledger import Rules, World
+from services.node.settings import NodeSettings
+from services.process.blocking import BlockingCalls
+from services.process.errors import HardwareError
+from services.programming.records import PortRecords
+
+FindProblems: TypeAlias = Callable[[], Awaitable[Mapping[str, Problem]]]
+"""Finds what is wrong with devices apart from their hardware, by id."""
+
+SPACING: Final = 0.5
+"""Of the scan interval: readings that follow each other closer count as one."""
+
+
+async def no_problems() -> Mapping[str, Problem]:
+    """Nothing is wrong."""
+    return {}
+
+
+def rules_of(settings: NodeSettings, mode: PluginMode, units: int) -> Rules:
+    """What the settings say of a node's devices in a mode."""
+    return Rules(
+        mode,
+        units,
+        settings.ignored_errors,
+        settings.healthy_after,
+        settings.scan_interval * SPACING,
+        frozenset(driver.name for driver in DRIVERS if driver.programs_virtual),
+    )
+
+
+class WorldReader:
+    """Reads the node of some settings in a mode.
+
+    Args:
+        settings: Where the node's files are.
+        mode: What is made of cards, if anything.
+        calls: Make the reads, and work on cards.
+        scanner: Reads the cards.
+        holders: Returns the containers that have devices; raises HardwareError if unknown.
+        records: What was programmed.
+        problems: Find what is wrong with devices apart from their hardware.
+        observe_seconds: Called with the time that reading the cards took.
+    """
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        mode: PluginMode,
+        calls: BlockingCalls,
+        *,
+        scanner: Scanner,
+        holders: Callable[[], Awaitable[Holders]],
+        records: PortRecords,
+        problems: FindProblems = no_problems,
+        observe_seconds: Callable[[float], None] = lambda _: None,
+    ) -> None:
+        self._mode = mode
+        self._calls = calls
+        self._scanner = scanner
+        self._holders = holders
+        self._records = records
+        self._problems = problems
+        self._observe_seconds = observe_seconds
+        self._afu_ids = AfuIds(settings.root, calls)
+        self._types = None
+        if settings.device_types is not None:
+            self._types = DeviceTypes(
+                settings.device_types, settings.root, calls, domains=settings.resource_domain
+            )
+
+    def subsystems(self) -> frozenset[str]:
+        """The subsystems whose uevents ask for a reading."""
+        return FPGA_SUBSYSTEMS | (self._types.subsystems if self._types else frozenset())
+
+    async def read(self) -> World:
+        """Read the node once."""
+        busy = self._calls.busy
+        try:
+            holders = await self._holders()
+            (cards, failed), (types, also_failed) = await asyncio.gather(
+                self._read_cards(holders), self._read_types(holders)
+            )
+            # Once more, which costs nothing unless it has changed: what was allocated meanwhile
+            # must not be offered as something else.
+            holders = await self._holders()
+        except HardwareError as error:
+            return World(str(error))
+        return World(
+            "; ".join(filter(None, (failed, also_failed))),
+            holders,
+            cards,
+            types,
+            busy | self._calls.busy,
+            self._calls.abandoned,
+            self._records.unfinished(),
+            await self._problems(),
+        )
+
+    async def _read_cards(self, holders: Holders) -> tuple[Inventory | None, str]:
+        """The cards, or why they can't be read."""
+        if not self._mode.has_cards:
+            return Inventory(), ""
+        started = perf_counter()
+        try:
+            inventory = await self._scanner.scan()
+            self._observe_seconds(perf_counter() - started)
+            if self._mode is PluginMode.AF:
+                in_use = held_functions(inventory.cards, held_parts(holders))
+                inventory = await self._afu_ids.identify(inventory, in_use)
+        except HardwareError as error:
+            return None, str(error)
+        return inventory, ""
+
+    async def _read_types(self, holders: Holders) -> tuple[Reading | None, str]:
+        """What device types match, or why that can't be read."""
+        if self._types is None:
+            return None, ""
+        try:
+            return await self._types.read(holders), ""
+        except HardwareError as error:
+            return None, str(error)

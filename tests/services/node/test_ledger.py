@@ -1,0 +1,312 @@
+"""The rules of the ledger, one after the other."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.containers.holders import Holder
+from services.devices.held import HELD
+from services.devices.model import Card, Device, Inventory, PluginMode, Problem
+from services.devices.topology import card_key
+from services.node.ledger import (
+    HUNG_IN_DRIVER,
+    RECOVERING,
+    RELEASED,
+    UNFINISHED,
+    Ledger,
+    Rules,
+    Share,
+    World,
+    step,
+)
+from tests.services.cards import AF_NLB0, BAD, NLB0, NLB3, card, port, virtual, world
+
+FPGA = "0000:5e:00.0"
+
+
+def device(key: str, type_: str, *claims: str, resource: str = "d.example/r") -> Device:
+    return Device(key, resource, type=type_, card="x", claims=frozenset(claims))
+
+
+CARD = device("dfl-port.0", "", FPGA, resource="fpga.intel.com/af-x")
+VE = device("0000-b1-00-0", "ve", "0000:b1:00.0", "237:0")
+TYPE_CANT = "so type ve can't offer it"
+NEITHER = "so none of them is offered"
+NO_NODE = Device("x", "", reasons=(Problem("no-node", "x has no node"),), type="ve")
+
+
+@pytest.mark.parametrize(
+    ("found", "offered", "reasons"),
+    [
+        ([VE], ["0000-b1-00-0"], []),
+        ([NO_NODE], [], ["x has no node"]),
+        # replicas of one device
+        (
+            [device("a-0", "ve", "1:1"), device("a-1", "ve", "1:1")],
+            ["a-0", "a-1"],
+            [],
+        ),
+        (
+            [device("a", "ve", FPGA)],
+            [],
+            [f"{FPGA} belongs to the FPGA device dfl-port.0 ({CARD.resource}), {TYPE_CANT}"],
+        ),
+        # two files match one device, which is shown once
+        (
+            [VE, device("0000-b1-00-0", "accel", "0000:b1:00.0")],
+            [],
+            [f"0000:b1:00.0 is part of x of type accel and x of type ve, {NEITHER}"],
+        ),
+        # a partner that is also served alone
+        (
+            [device("card", "alveo", "0000:21:00.0", "189:4"), device("1-2", "jtag", "189:4")],
+            [],
+            [f"189:4 is part of x of type alveo and x of type jtag, {NEITHER}"] * 2,
+        ),
+        (
+            [device("a", "ve", "1:1", "2:2"), replace(device("b", "ve", "1:2", "2:2"), card="y")],
+            [],
+            [f"2:2 is part of x of type ve and y of type ve, {NEITHER}"] * 2,
+        ),
+        # one type finds one node under two names
+        (
+            [
+                device("a", "t", "1:1"),
+                replace(device("b", "t", "1:1"), card="y"),
+            ],
+            [],
+            [f"1:1 is part of x of type t and y of type t, {NEITHER}"] * 2,
+        ),
+        # an id that two devices have
+        (
+            [device("a", "ve", "1:1"), device("a", "accel", "1:2"), device("dfl-port.0", "t")],
+            ["a"],
+            [
+                "a of type accel has the name of another device",
+                "dfl-port.0 of type t has the name of another device",
+            ],
+        ),
+        ([replace(CARD, card="y")], [], ["dfl-port.0 of y has the name of another device"]),
+        # a name that two devices have in DRA
+        (
+            [device("b-c", "a", "1:1"), device("c", "a-b", "1:2")],
+            ["b-c"],
+            ["c of type a-b has the name of another device"],
+        ),
+    ],
+)
+def test_a_device_is_offered_once_or_the_reason_says_who_else_has_it(
+    found: list[Device], offered: list[str], reasons: list[str]
+) -> None:
+    made = step(Ledger(fpgas=Share((CARD,))), world(types=found), 0).offer
+    assert [each.id for each in made.devices()] == ["dfl-port.0", *offered]
+    assert [each.reasons[0].message for each in made.not_offered] == reasons
+    assert not any(each.resource for each in made.not_offered)
+
+
+ALONE = [device("ve-0", "ve", "237:0")]
+SHARED = [device(f"ve-0-r{number}", "ve", "237:0") for number in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("found", "has", "unhealthy"),
+    [
+        (ALONE, ["ve-0"], 0),
+        (SHARED, ["ve-0-r0", "ve-0-r2"], 0),
+        # fewer replicas, or one device
+        (SHARED[:2], ["ve-0-r0", "ve-0-r2"], 2),
+        (ALONE, ["ve-0-r1"], 1),
+        # more of them
+        (SHARED, ["ve-0"], 3),
+        (SHARED, ["ve-1", "ve-1-r0"], 0),
+    ],
+)
+def test_a_share_of_another_number_of_replicas_is_given_to_nobody_else(
+    found: list[Device], has: list[str], unhealthy: int
+) -> None:
+    made = step(Ledger(), world(types=found, allocated=[("d.example/r", each) for each in has]), 0)
+    reasons = [each.reasons[0].reason for each in made.offer.devices() if not each.healthy]
+    assert reasons == [HELD] * unhealthy
+
+
+def test_devices_of_claims_may_be_other_resources() -> None:
+    found = replace(world(Inventory((card(0),))), holders={(f"{AF_NLB0}-x", "dfl-port.0"): CLAIM})
+    assert [each.healthy for each in step(Ledger(), found, 0).offer.devices()] == [True]
+
+
+CLAIM = (Holder("ns", "", "", claim="c"),)
+
+
+def test_a_problem_known_from_elsewhere_comes_last() -> None:
+    worn = Problem("leftover-claim", "a claim has it")
+    sick = card(0, port("dfl-port.0", NLB0, BAD))
+    found = replace(world(Inventory((sick,))), problems={"dfl-port.0": worn, "gone": worn})
+    (offered,) = step(Ledger(), found, 0).offer.devices()
+    assert offered.reasons == (BAD, worn)
+
+
+# Cards that are worked on
+
+
+def with_afu(afu_id: str) -> Card:
+    return card(0, port("dfl-port.0", afu_id))
+
+
+WORKED_ON = frozenset({card_key(card(0).address)})
+
+
+def cards_of(ledger: Ledger) -> tuple[Card, ...]:
+    assert ledger.inventory is not None
+    return ledger.inventory.cards
+
+
+def reading(*cards: Card, busy: frozenset[str] = frozenset()) -> World:
+    return replace(world(Inventory(cards)), busy=busy)
+
+
+def test_a_card_that_is_worked_on_stays_as_it_was_read_last() -> None:
+    first = step(Ledger(), reading(with_afu(NLB0), card(1)), 0)
+    without_ports = replace(card(1), ports=())
+    during = step(first, reading(with_afu(""), without_ports, busy=WORKED_ON), 1)
+    assert cards_of(during) == (with_afu(NLB0), without_ports)
+    after = step(during, reading(with_afu(NLB3), card(1)), 2)
+    assert cards_of(after) == (with_afu(NLB3), card(1))
+
+
+def test_ports_on_virtual_functions_stay_with_their_physical_one() -> None:
+    physical = card(0)
+    split = virtual(physical, 1, port("dfl-port.7", NLB0))
+    first = step(Ledger(), reading(physical, split), 0)
+    during = reading(physical, replace(split, ports=()), busy=WORKED_ON)
+    assert cards_of(step(first, during, 1)) == (physical, split)
+
+
+def test_a_card_that_hangs_in_its_driver_has_failed_until_it_comes_back() -> None:
+    first = step(Ledger(), reading(with_afu(NLB0)), 0)
+    stuck = dict.fromkeys(WORKED_ON, 7.0)
+    hung = step(first, replace(reading(with_afu(NLB0), busy=WORKED_ON), stuck=stuck), 1)
+    failure = cards_of(hung)[0].failure
+    assert failure is not None
+    assert (failure.reason, "given up" in failure.message) == (HUNG_IN_DRIVER, True)
+    assert cards_of(step(hung, reading(with_afu(NLB0)), 2))[0].failure is None
+
+
+def test_a_card_that_was_never_read_in_peace_is_not_offered() -> None:
+    ledger = Ledger()
+    for now in range(2):
+        ledger = step(ledger, reading(with_afu(NLB0), busy=WORKED_ON), now)
+        failure = cards_of(ledger)[0].failure
+        assert failure is not None
+        assert failure.reason == HUNG_IN_DRIVER
+    assert cards_of(step(ledger, reading(with_afu(NLB0)), 3)) == (with_afu(NLB0),)
+
+
+# Ports that can't be used in a mode
+
+
+@pytest.mark.parametrize(
+    ("mode", "reasons"),
+    [
+        (PluginMode.AF, [[UNFINISHED], [UNFINISHED]]),
+        (PluginMode.BDF, [[UNFINISHED], [UNFINISHED]]),
+        (PluginMode.REGION, [[RELEASED]]),
+        (PluginMode.REGIONDEVEL, [[]]),
+    ],
+)
+def test_a_port_is_usable_as_the_mode_needs_it(mode: PluginMode, reasons: list[list[str]]) -> None:
+    physical = card(0)
+    split = virtual(physical, 1, port("dfl-port.1", number=1))
+    unfinished = frozenset(f"{physical.address}-port{number}" for number in range(2))
+    found = replace(world(Inventory((physical, split))), unfinished=unfinished)
+    made = step(Ledger(Rules(mode)), found, 0).offer
+    assert [[each.reason for each in device.reasons] for device in made.devices()] == reasons
+    able = Rules(mode, programs_virtual=frozenset({"dfl"}))
+    assert RELEASED not in str(step(Ledger(able), found, 0).offer)
+
+
+# What can't be read
+
+
+def test_one_kind_of_devices_stays_while_it_can_not_be_read() -> None:
+    both = step(Ledger(), world(Inventory((card(0),)), types=[VE]), 0)
+    nothing = world(Inventory(()))
+    for kept, later in (
+        ("dfl-port.0", replace(nothing, error="no thread", cards=None)),
+        (VE.id, replace(nothing, error="no thread", types=None)),
+    ):
+        left = step(both, later, 1)
+        assert left.error == "no thread"
+        assert [each.id for each in left.offer.devices()] == [kept]
+
+
+def test_nothing_changes_while_too_little_is_known() -> None:
+    before = step(Ledger(), world(Inventory((card(0),))), 0)
+    nothing = replace(world(Inventory(())), error="unknown")
+    for later in (replace(nothing, holders=None), replace(nothing, cards=None, types=None)):
+        assert step(before, later, 1) == replace(before, error="unknown")
+
+
+def test_an_offer_that_does_not_change_is_the_same_value() -> None:
+    first = step(Ledger(), world(Inventory((card(0),))), 0)
+    assert step(first, world(Inventory((card(0),))), 1).offer is first.offer
+
+
+# Health that doesn't flap
+
+THREE = Rules(good_scans=3)
+
+
+def kubelet_sees(scans: str, rules: Rules = THREE, spacing: float = 1.0) -> str:
+    """How the kubelet sees a device: `+` healthy, `-` unhealthy, a blank for not there."""
+    ledger, answer = Ledger(rules), ""
+    for index, scan in enumerate(scans):
+        found = [] if scan == " " else [replace(VE, reasons=(BAD,) if scan == "-" else ())]
+        ledger = step(ledger, world(types=found), index * spacing)
+        offered = [*ledger.offer.devices()]
+        answer += " " if not offered else "+" if offered[0].healthy else "-"
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("scans", "answers"),
+    [
+        ("+++++", "+++++"),
+        ("+-+++", "+---+"),
+        ("+-++-+++", "+------+"),
+        ("+---+++-+++", "+-----+---+"),
+        ("---+++", "---+++"),  # never was healthy: nothing to prove
+        ("--+-+++", "--+---+"),
+        ("+- +", "+- +"),  # vanished: forgotten
+    ],
+)
+def test_a_device_is_healthy_again_after_three_good_scans(scans: str, answers: str) -> None:
+    assert kubelet_sees(scans) == answers
+
+
+def test_scans_in_a_burst_count_as_one() -> None:
+    burst = Rules(good_scans=3, spacing=2.0)
+    assert kubelet_sees("+-++++++", burst, spacing=0.1) == "+-------"
+    assert kubelet_sees("+-++++++", burst, spacing=1.0) == "+-----++"
+    assert kubelet_sees("+-++++++", burst, spacing=2.0) == "+---++++"
+    assert kubelet_sees("+-+++", Rules(good_scans=2, spacing=1.0), spacing=0) == "+----"
+    assert kubelet_sees("+-+++", Rules(good_scans=2, spacing=4.0), spacing=-5) == "+--++"
+
+
+def test_a_recovering_device_says_so_and_since_when() -> None:
+    ledger = Ledger(THREE)
+    for now, reasons in enumerate(((), (BAD,), (), ())):
+        ledger = step(ledger, world(types=[replace(VE, reasons=reasons)]), now)
+    entry = ledger.entries[VE.id]
+    (reason,) = entry.device.reasons
+    assert (reason.reason, entry.since, entry.good) == (RECOVERING, 2, 2)
+    assert "3 good scans in a row" in reason.message
+
+
+@given(st.text(alphabet="+- ", max_size=40), st.integers(1, 5), st.floats(0, 10))
+def test_recovery_is_always_possible(scans: str, good_scans: int, spacing: float) -> None:
+    rules = Rules(good_scans=good_scans, spacing=spacing)
+    answers = kubelet_sees(scans + "+" * (good_scans + 1), rules, spacing=spacing * 1.01 + 0.1)
+    assert answers.endswith("+")
+    assert all(answer != "+" for scan, answer in zip(scans, answers, strict=False) if scan == "-")
