@@ -3,19 +3,14 @@
 import asyncio
 import base64
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from accelbind.options import (
-    FOUND_KUBECONFIG,
-    file_option,
-    find_kubeconfig,
-)
+from accelbind.options import FOUND_KUBECONFIG, file_option, find_kubeconfig
 from accelbind.output import Output, OutputFormat, fact_lines, line_width, print_result, table_lines
-from accelbind.run import Given, load_settings, settings_command, with_settings
+from accelbind.run import settings_command, with_settings
 from certs import folder, keeper
 from certs.authority import utc_now
 from certs.process import run as run_process
@@ -42,15 +37,14 @@ Folder = Annotated[
     ),
 ]
 
-
 PLACES = ("namespace", "service", "ca_secret", "tls_secret", "webhook_config", "kubeconfig")
-DEFAULTS = {
-    "kubeconfig": FOUND_KUBECONFIG,
-    "lifetime": "90d, in a folder as the present one",
-}
-OLD_FLAGS = {"lifetime": "--days", "ca_lifetime": "--ca-days"}
-"""As `certs issue` has them too."""
+DEFAULTS = {"kubeconfig": FOUND_KUBECONFIG}
 CLUSTER = "Where and what"
+
+
+@app.callback()
+def _print_results() -> None:
+    logging.configure("warning")  # of a command only what is unusual goes to stderr
 
 
 def serve(settings: CertsSettings, _context: typer.Context) -> None:
@@ -58,12 +52,12 @@ def serve(settings: CertsSettings, _context: typer.Context) -> None:
 
     The CA with its key and the serving certificate are stored in two Secrets,
     which are created if they do not exist. Any number of replicas may run.
-    Certificates are renewed at two thirds of their life. Required rights, by
+    A CA is valid for 10 years and a serving certificate for 90 days; both are
+    renewed at two thirds of their life. Required rights, by
     name: get, update, patch and create of the two Secrets; get and update of
     the webhook configurations.
     Each option may also be a variable ACCELBIND_<OPTION>. A TIME is a number
-    with ms, s, m, h or d behind it; a bare number counts seconds unless the
-    option says otherwise.
+    with ms, s, m, h or d behind it; a bare number counts seconds.
 
     [bold]Examples[/bold]
       accelbind certs run
@@ -76,7 +70,6 @@ app.command("run")(settings_command(CertsSettings, serve))
 
 
 @app.command()
-@with_settings(CertsSettings, *OLD_FLAGS, aliases=OLD_FLAGS, defaults={"lifetime": "365d"})
 def issue(
     *,
     directory: Annotated[Path, file_option("--dir", text="Folder of the files.", metavar="DIR")],
@@ -87,37 +80,25 @@ def issue(
             help="DNS name or IP address of the webhook; repeat it for more.",
         ),
     ],
-    given: Given,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Issue a serving certificate from the folder's own CA.
+    """Issue a serving certificate, valid for a year, from the folder's own CA.
 
-    Creates the CA the first time, and reuses it from then on. Writes ca.crt,
-    ca.key, tls.crt and tls.key; the keys are readable by their owner only.
+    Creates the CA, valid for 10 years, the first time, and reuses it from then
+    on. Writes ca.crt, ca.key, tls.crt and tls.key; the keys are readable by
+    their owner only.
 
     [bold]Examples[/bold]
       accelbind certs issue --dir . --name accelbind-webhook.accelbind-system.svc
       accelbind certs issue --dir tls --name localhost --name 127.0.0.1
     """
-    # What fits any other flag stands for one that was not given.
-    chosen = {field: value for field, value in given.items() if value is not None}
-    settings = _settings({"lifetime": "2s", "ca_lifetime": "36500d", "interval": "100ms"} | chosen)
-    issued = folder.issue(
-        directory,
-        name,
-        lifetime=settings.lifetime if "lifetime" in chosen else folder.SERVING,
-        ca_lifetime=settings.ca_lifetime if "ca_lifetime" in chosen else folder.AUTHORITY,
-    )
-    _print_issued(issued, output)
+    _print_issued(folder.issue(directory, name), output)
 
 
 @app.command()
 @with_settings(CertsSettings, *PLACES, group=CLUSTER, defaults=DEFAULTS)
 def show(
-    *,
-    directory: Folder = None,
-    given: Given,
-    output: Output = OutputFormat.TEXT,
+    *, directory: Folder = None, settings: CertsSettings, output: Output = OutputFormat.TEXT
 ) -> None:
     """Show the certificates: subjects, names, expiry, fingerprints.
 
@@ -128,50 +109,39 @@ def show(
       accelbind certs show --dir tls
       accelbind certs show --kubeconfig ~/.kube/config -o json
     """
-    settings = _settings(given)
     stored = from_folder(directory) if directory else asyncio.run(_read_cluster(settings))
     facts = describe(stored, utc_now())
     print_result(output, facts, _certificate_lines(facts))
 
 
 @app.command()
-@with_settings(
-    CertsSettings,
-    *("name", "lifetime", "ca_lifetime", "settle", *PLACES),
-    group=CLUSTER,
-    defaults=DEFAULTS,
-    aliases=OLD_FLAGS,
-)
+@with_settings(CertsSettings, "name", "settle", *PLACES, group=CLUSTER, defaults=DEFAULTS)
 def renew(
     *,
     directory: Folder = None,
     ca: Annotated[bool, typer.Option("--ca", help="Replace the CA too.")] = False,
-    given: Given,
+    settings: CertsSettings,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Renew the serving certificate now, although it is not due.
 
-    In the cluster or in a folder. It keeps the names of the present one; in a
-    folder it is valid as long as the present one, unless --lifetime is given.
+    In the cluster or in a folder. It keeps the names of the present one.
     With --ca (cluster only) a new CA signs it: the bundle with both CAs goes
     into the webhook configurations, and the certificate into its Secret after
-    --settle. The old CA leaves the bundle when certs run finds that the
-    certificate is older than its --overlap.
+    --settle. A day later certs run takes the old CA out of the bundle.
 
     [bold]Examples[/bold]
       accelbind certs renew --kubeconfig ~/.kube/config
       accelbind certs renew --kubeconfig ~/.kube/config --ca
       accelbind certs renew --dir tls
     """
-    settings = _settings(given)
     if directory is not None:
         if ca:
             raise InvalidSettings(
                 "--ca is for a cluster, where the bundle follows; in a folder, move ca.crt and"
                 " ca.key away, run certs issue, and put the new bundle where it is trusted"
             )
-        lifetime = settings.lifetime if "lifetime" in settings.model_fields_set else None
-        _print_issued(folder.renew(directory, settings.name, lifetime), output)
+        _print_issued(folder.renew(directory, settings.name), output)
         return
     report = asyncio.run(_renew_in_cluster(settings, ca=ca))
     ends = report.serving_ends
@@ -181,30 +151,16 @@ def renew(
         typer.echo(f"{missing} does not exist, so it has no bundle", err=True)
 
 
-def _settings(given: Given) -> CertsSettings:
-    """The settings that `certs run` would have with these flags."""
-    logging.configure("warning")  # results are printed; only what is unusual goes to stderr
-    # The overlap is that of certs run alone, so it must fit any lifetime of a command.
-    return load_settings(CertsSettings, given | {"overlap": "0s"})
-
-
 async def _read_cluster(settings: CertsSettings) -> StoredCertificates:
     async with connector(find_kubeconfig(settings.kubeconfig))() as client:
-        return await from_cluster(client, settings.locations, settings.policy.names)
+        return await from_cluster(client, settings)
 
 
 async def _renew_in_cluster(settings: CertsSettings, *, ca: bool) -> keeper.RoundReport:
-    def print_wait(settle: timedelta) -> None:
-        typer.echo(f"the new CA is in the bundle; it serves in {duration_text(settle)}", err=True)
-
+    if ca:
+        typer.echo(f"the new CA serves in {duration_text(settings.settle)}", err=True)
     async with connector(find_kubeconfig(settings.kubeconfig))() as client:
-        return await keeper.renew(
-            client,
-            settings.locations,
-            settings.policy,
-            authority=ca,
-            on_wait=print_wait,
-        )
+        return await keeper.renew(client, settings, authority=ca)
 
 
 def _print_issued(issued: folder.IssuedPaths, output: OutputFormat) -> None:

@@ -90,7 +90,6 @@ def with_settings(
     *fields: str,
     group: str = "Options",
     defaults: Mapping[str, str] = MappingProxyType({}),
-    aliases: Mapping[str, str] = MappingProxyType({}),
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add some flags of a process to a command, which gets `settings`, or the flags as `given`.
 
@@ -99,7 +98,6 @@ def with_settings(
         fields: Names of the fields.
         group: The panel of the flags.
         defaults: The defaults, in words, that differ here.
-        aliases: Second flags of some fields, such as `--days`.
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
@@ -113,8 +111,7 @@ def with_settings(
                 function(**values, given=given)
 
         added = [
-            _option(name, model.model_fields[name], group, defaults.get(name), aliases.get(name))
-            for name in fields
+            _option(name, model.model_fields[name], group, defaults.get(name)) for name in fields
         ]
         known = [each for name, each in own.items() if name not in {"given", "settings"}]
         parameters = [*known, *added]
@@ -168,12 +165,11 @@ def _option(
     field: FieldInfo,
     group: str,
     default: str | None = None,
-    alias: str | None = None,
 ) -> Parameter:
     flag = flag_of(field)
     long = f"--{dashed(name)}"
     kind: Any = str  # pydantic reads the value, so that a flag and a variable get the same error
-    names = [each for each in (long, flag.short, alias) if each]
+    names = [each for each in (long, flag.short) if each]
     if field.annotation is bool:
         kind, names = bool, [f"{long}/--no-{dashed(name)}"]
     elif get_origin(field.annotation) is tuple:

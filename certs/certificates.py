@@ -11,7 +11,6 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes, PublicKeyTypes
-from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from services.process.errors import CertificateError
 from services.process.pem import certificate_blocks
@@ -29,19 +28,15 @@ MOST_CERTIFICATES: Final = 32
 _CURVES: Final = ("secp256r1", "secp384r1", "secp521r1")
 """P-256, P-384 and P-521: Go, and so an API server, knows no other."""
 
-
 E = TypeVar("E", bound=x509.ExtensionType)
-
-
-class UnusableKey(CertificateError):
-    """A private key that is whole but cannot be used: encrypted, or of the wrong kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
     """A certificate, as everything that is used of it; no access raises."""
 
-    der: bytes = field(repr=False)
+    parsed: x509.Certificate = field(repr=False)
+    """For signatures and verification; other parts may raise where the library reads them late."""
     subject: str
     issuer: str
     begins: datetime
@@ -52,14 +47,6 @@ class Certificate:
     public_key: bytes = field(repr=False)
     """As `public_bytes` encodes it."""
     key_identifier: bytes = field(repr=False)
-    is_authority: bool
-    """Whether it is a CA's."""
-    may_sign: bool
-    """Whether strict clients accept it as a CA's."""
-    may_serve: bool
-    """Whether its purposes include servers."""
-    parsed: x509.Certificate = field(compare=False, repr=False)
-    """For signatures and verification; other parts may raise where the library reads them late."""
 
     @property
     def pem(self) -> bytes:
@@ -86,6 +73,11 @@ class Certificate:
         """Whether its validity has begun and not ended."""
         return self.begins <= now < self.ends
 
+    @property
+    def period(self) -> str:
+        """Its validity for people."""
+        return f"from {self.begins:%F %T} to {self.ends:%F %T}"
+
     def is_signed_by(self, authority: "Certificate") -> bool:
         """Whether the key of `authority` signed it."""
         try:
@@ -94,37 +86,24 @@ class Certificate:
             return False
         return True
 
-    def missing(self, wanted: Iterable[str]) -> tuple[str, ...]:
-        """The wanted names that it lacks."""
-        held = {name.lower() for name in self.names}  # DNS names are compared without case
-        return tuple(name for name in wanted if name.lower() not in held)
-
 
 def convert(parsed: x509.Certificate) -> Certificate:
     """Read everything that is used of a certificate; the library's errors pass through."""
     key = parsed.public_key()
-    constraints = extension(parsed, x509.BasicConstraints)
-    usage = extension(parsed, x509.KeyUsage)
-    purposes = extension(parsed, x509.ExtendedKeyUsage)
     names = extension(parsed, x509.SubjectAlternativeName) or ()
     identifier = extension(parsed, x509.SubjectKeyIdentifier)
     return Certificate(
-        der=parsed.public_bytes(serialization.Encoding.DER),
+        parsed,
         subject=plain(parsed.subject.rfc4514_string(), 200),
         issuer=plain(parsed.issuer.rfc4514_string(), 200),
         begins=parsed.not_valid_before_utc,
         ends=parsed.not_valid_after_utc,
-        names=tuple(map(name_text, filter(_is_address, names))),
+        names=tuple(
+            str(one.value) for one in names if isinstance(one, (x509.DNSName, x509.IPAddress))
+        ),
         serial=parsed.serial_number,
         public_key=public_bytes(key),
         key_identifier=(identifier or x509.SubjectKeyIdentifier.from_public_key(key)).digest,
-        # Version 1 has no extensions: Go accepts any such certificate as a CA's.
-        is_authority=constraints.ca if constraints else parsed.version is x509.Version.v1,
-        # RFC 5280 wants both extensions, and `-x509_strict` misses either.
-        may_sign=bool(constraints and constraints.ca and usage and usage.key_cert_sign),
-        # Without the extension a certificate is for any purpose.
-        may_serve=purposes is None or ExtendedKeyUsageOID.SERVER_AUTH in purposes,
-        parsed=parsed,
     )
 
 
@@ -134,10 +113,6 @@ def extension(parsed: x509.Certificate, kind: type[E]) -> E | None:
         return parsed.extensions.get_extension_for_class(kind).value
     except x509.ExtensionNotFound:
         return None
-
-
-def _is_address(name: x509.GeneralName) -> bool:
-    return isinstance(name, (x509.DNSName, x509.IPAddress))
 
 
 def read_certificates(text: bytes) -> tuple[Certificate, ...]:
@@ -169,13 +144,17 @@ def _read(text: bytes) -> Iterator[Certificate | str]:
 
 
 def read_key(text: bytes) -> PrivateKeyTypes | None:
-    """The private key in a PEM text; None where there is none that can be read."""
+    """The private key in a PEM text; None where there is none that can be read.
+
+    Raises:
+        CertificateError: It is whole but cannot be used: encrypted, or of an unknown kind.
+    """
     try:
         return serialization.load_pem_private_key(text, password=None)
     except TypeError as error:
-        raise UnusableKey("the key is encrypted") from error
+        raise CertificateError("the key is encrypted") from error
     except UnsupportedAlgorithm as error:
-        raise UnusableKey(f"the key is of an unknown kind ({error})") from error
+        raise CertificateError(f"the key is of an unknown kind ({error})") from error
     except ValueError:
         return None
 
@@ -187,23 +166,22 @@ def read_signing_key(text: bytes) -> ec.EllipticCurvePrivateKey | None:
         return None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         kind = type(key).__name__.removesuffix("PrivateKey")
-        raise UnusableKey(f"the key is {kind}, not an elliptic curve key")
+        raise CertificateError(f"the key is {kind}, not an elliptic curve key")
     if key.curve.name not in _CURVES:
-        raise UnusableKey(f"the key's curve is {key.curve.name}, not P-256, P-384 or P-521")
+        raise CertificateError(f"the key's curve is {key.curve.name}, not P-256, P-384 or P-521")
     return key
 
 
 def key_error(certificate: Certificate, key_text: bytes) -> str:
-    """Why a serving certificate cannot be used with a key; empty if it can."""
+    """Why a certificate cannot be used with a key; empty if it can."""
     try:
         key = read_key(key_text)
-    except UnusableKey as error:
-        return f"the serving certificate cannot be used: {error}"
+    except CertificateError as error:
+        return str(error)
     if key is None:
-        return "the serving certificate has no readable key"
-    if public_bytes(key.public_key()) != certificate.public_key:
-        return "the serving certificate and its key do not belong together"
-    return ""
+        return "it has no readable key"
+    matches = public_bytes(key.public_key()) == certificate.public_key
+    return "" if matches else "it and its key do not belong together"
 
 
 def find_signer(
@@ -225,24 +203,12 @@ def unique(certificates: Iterable[Certificate]) -> tuple[Certificate, ...]:
     return tuple(dict.fromkeys(certificates))
 
 
-def lifetime_of(certificate: Certificate, authorities: Iterable[Certificate]) -> timedelta | None:
-    """How long a certificate was issued for; None where it ends early, with its CA."""
-    if any(certificate.ends == authority.ends for authority in authorities):
-        return None
-    return certificate.ends - certificate.issued
-
-
 def general_name(text: str) -> x509.DNSName | x509.IPAddress:
     """A DNS name or an IP address, which is not checked, as it stands in a certificate."""
     try:
         return x509.IPAddress(ipaddress.ip_address(text))
     except ValueError:
         return x509.DNSName(text)
-
-
-def name_text(name: x509.GeneralName) -> str:
-    """A subject alternative name as people write it."""
-    return str(name.value)
 
 
 def public_bytes(key: PublicKeyTypes) -> bytes:

@@ -10,47 +10,28 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Final
 
-from cryptography.x509 import GeneralName
-
-from certs.authority import (
-    KeyPair,
-    create_authority,
-    issue_serving,
-    key_pair,
-    parse_names,
-    signing_error,
-    utc_now,
-)
-from certs.certificates import (
-    UnusableKey,
-    lifetime_of,
-    name_text,
-    read_certificates,
-    read_signing_key,
-    unusable_certificates,
-)
-from certs.policy import (
+from certs.authority import KeyPair, issue_serving, parse_names, signing_error, utc_now
+from certs.certificates import read_key
+from certs.state import (
     CA_CERTIFICATE,
     CA_KEY,
-    CA_KEYS,
+    REMEDY,
     SERVING_CERTIFICATE,
     SERVING_KEY,
-    SERVING_KEYS,
     serving_certificate,
-    stored_authorities,
+    signing_pair,
 )
-from services.process.errors import CertificateError, InvalidSettings
+from services.process.errors import CertificateError
 from services.process.files import replace_files
 from services.process.pairs import read_pem
 
-SERVING = timedelta(days=365)
-AUTHORITY = timedelta(days=3650)
-LONGEST = timedelta(days=36500)
+LIFE: Final = timedelta(days=365)
+"""How long a serving certificate is valid, which nobody renews by itself."""
 
-_ADVICE = "restore both, or move ca.crt and ca.key away to get a new CA"
-_PRIVATE = 0o600
-_PUBLIC = 0o644
+_PRIVATE: Final = 0o600
+_PUBLIC: Final = 0o644
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,28 +48,17 @@ class IssuedPaths:
     ends: datetime
 
 
-def issue(
-    directory: Path,
-    names: Sequence[str],
-    *,
-    lifetime: timedelta = SERVING,
-    ca_lifetime: timedelta = AUTHORITY,
-    now: datetime | None = None,
-) -> IssuedPaths:
+def issue(directory: Path, names: Sequence[str], *, now: datetime | None = None) -> IssuedPaths:
     """Issue a serving certificate, from the CA in the folder or from a new one."""
-    subject_names = parse_names(names)
-    for flag, value in (("--lifetime", lifetime), ("--ca-lifetime", ca_lifetime)):
-        if not timedelta(0) < value <= LONGEST:
-            raise InvalidSettings(f"{flag} must be more than 0 and at most {LONGEST.days}d")
-    moment = now or utc_now()
+    names, now = parse_names(names), now or utc_now()
     with _locked(directory):
-        authority, is_new = _authority(directory, subject_names, moment, ca_lifetime)
-        serving = issue_serving(authority, subject_names, moment, lifetime)
+        authority, created = _authority(directory, names, now)
+        serving = issue_serving(authority, names, now, LIFE)
         files = {
             SERVING_KEY: (serving.key_pem, _PRIVATE),
             SERVING_CERTIFICATE: (serving.certificate_pem, _PUBLIC),
         }
-        if is_new:
+        if created:
             files = {
                 CA_KEY: (authority.key_pem, _PRIVATE),
                 CA_CERTIFICATE: (authority.certificate_pem, _PUBLIC),
@@ -104,68 +74,48 @@ def issue(
         ca_key=directory / CA_KEY,
         certificate=directory / SERVING_CERTIFICATE,
         key=directory / SERVING_KEY,
-        names=tuple(name_text(name) for name in subject_names),
-        new_authority=is_new,
+        names=names,
+        new_authority=bool(created),
         authority_ends=authority.certificate.ends,
         ends=serving.certificate.ends,
     )
 
 
-def renew(directory: Path, names: Sequence[str], lifetime: timedelta | None) -> IssuedPaths:
-    """Issue a serving certificate for the names of the present one and `names`.
-
-    A lifetime of None is that of the present one.
-    """
-    held = read_folder(directory)
-    serving = serving_certificate(held)
-    present = serving.names if serving else ()
-    if lifetime is None and serving:
-        lifetime = lifetime_of(serving, stored_authorities(held))
-    return issue(directory, list(dict.fromkeys([*present, *names])), lifetime=lifetime or SERVING)
+def renew(directory: Path, names: Sequence[str]) -> IssuedPaths:
+    """Issue a serving certificate for the names of the present one and `names`."""
+    serving = serving_certificate(read_folder(directory))
+    return issue(directory, [*(serving.names if serving else ()), *names])
 
 
 def read_folder(directory: Path) -> dict[str, bytes]:
     """The files in a folder of `issue`, or in a mounted Secret, by name."""
     if not directory.is_dir():
         raise CertificateError(f"{directory} is not a folder")
-    read = {name: _read(directory / name) for name in CA_KEYS | SERVING_KEYS}
-    return {name: content for name, content in read.items() if content is not None}
+    files = {}
+    for name in (CA_CERTIFICATE, CA_KEY, SERVING_CERTIFICATE, SERVING_KEY):
+        try:
+            files[name] = read_pem(directory / name)
+        except CertificateError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+    return files
 
 
-def _authority(
-    directory: Path, names: Sequence[GeneralName], now: datetime, lifetime: timedelta
-) -> tuple[KeyPair, bool]:
-    """The CA in the folder, or a new one, and whether it is new."""
-    certificate_path, key_path = directory / CA_CERTIFICATE, directory / CA_KEY
-    certificate_text, key_text = _read(certificate_path), _read(key_path)
-    if key_text is None and certificate_text is None:
-        return create_authority(now, lifetime), True
+def _authority(directory: Path, names: Sequence[str], now: datetime) -> tuple[KeyPair, str]:
+    """The CA in the folder, or a new one, and why it is new."""
+    files = read_folder(directory)
+    key = files.get(CA_KEY)
     try:
-        key = read_signing_key(key_text or b"")
-    except UnusableKey as error:
-        raise CertificateError(f"{key_path}: {error}; {_ADVICE}") from error
-    if key is None:
-        raise CertificateError(f"{key_path}: it does not contain a PEM key; {_ADVICE}")
-    if certificate_text is None:  # a kill between the two renames left the key alone
-        return create_authority(now, lifetime, key), True
-    certificates = read_certificates(certificate_text)
-    if not certificates:
-        skipped = "; ".join(unusable_certificates(certificate_text))
-        problem = skipped or "it does not contain a PEM certificate"
-        raise CertificateError(f"{certificate_path}: {problem}; {_ADVICE}")
-    pair = key_pair(key, certificates)
-    if problem := signing_error(pair, names, now):
-        raise CertificateError(f"{certificate_path}: {problem}; {_ADVICE}")
-    return pair, False
-
-
-def _read(path: Path) -> bytes | None:
-    try:
-        return read_pem(path)
+        authority, created = signing_pair(files, now)
     except CertificateError as error:
-        if isinstance(error.__cause__, FileNotFoundError):
-            return None
-        raise
+        raise CertificateError(f"{directory}: {error}") from error
+    # A kill between the two renames leaves the key alone. Nothing else is replaced: the bundles
+    # that somebody has pasted do not follow.
+    replaced = CA_CERTIFICATE in files or (key is not None and read_key(key) is None)
+    problem = created if replaced else ""
+    if problem := problem or signing_error(authority, names, now):
+        raise CertificateError(f"{directory / CA_CERTIFICATE}: {problem}: {REMEDY}")
+    return authority, created
 
 
 @contextlib.contextmanager

@@ -1,49 +1,37 @@
-"""Reconcile the certificates of a cluster: one round reads, decides (`certs.policy`) and writes.
+"""Reconcile the certificates of a cluster: a round reads, decides (`certs.state`) and writes.
 
 Each write succeeds only on the version that was read, so any number of replicas may run.
 """
 
 import asyncio
 import random
-import ssl
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 import structlog
 from prometheus_client import CollectorRegistry
 
 from certs.authority import utc_now
-from certs.certificates import Certificate, find_signer, general_name, skipped_certificates
+from certs.certificates import Certificate, skipped_certificates
 from certs.metrics import CertsMetrics
-from certs.policy import (
-    BUNDLE,
+from certs.settings import CertsSettings
+from certs.state import (
     CA_KEYS,
-    SERVING_CERTIFICATE,
-    SERVING_KEY,
     SERVING_KEYS,
-    CaState,
-    CertificatePolicy,
-    check_pair,
-    new_pair,
-    next_ca,
+    Request,
+    Step,
+    Stored,
+    next_step,
     serving_certificate,
-    stored_authorities,
-    usable_certificate,
 )
-from certs.store import (
-    CertificateLocations,
-    Configurations,
-    read_configurations,
-    write_bundle,
-)
+from certs.store import Configurations, read_configurations
 from services.kube.client import ClusterClient, Conflict
 from services.kube.objects import Secret, ensure_secret, write_secret
 from services.process.errors import CertificateError, ClusterError
-from services.process.pairs import load_pair
+from services.process.outage import Outage
 
 ATTEMPTS: Final = 20
 """Conflicts in a row after which a round fails."""
@@ -51,10 +39,8 @@ ATTEMPTS: Final = 20
 CLOCK_TOLERANCE: Final = timedelta(minutes=5)
 """Difference to the API server's clock up to which certificates are issued."""
 
-FOREVER: Final = timedelta.max
-
-Forced: TypeAlias = Literal["", "ca", "serving"]
-"""What is renewed although it is not due."""
+PATIENCE: Final = 600.0
+"""Seconds beyond `settle` for which `renew` waits for the bundle."""
 
 log = structlog.get_logger(component="certs")
 
@@ -66,11 +52,11 @@ class RoundReport:
     authorities: tuple[Certificate, ...]
     """The trusted CAs; the one that signs comes first."""
     serving_ends: datetime | None
-    waiting: bool = False
+    waiting: bool
     """Whether the serving certificate is due but a new CA has to settle first."""
-    missing: tuple[str, ...] = ()
+    missing: tuple[str, ...]
     """Webhook configurations that do not exist."""
-    problems: tuple[str, ...] = ()
+    problems: tuple[str, ...]
     """What could not be done, one sentence each."""
 
 
@@ -79,23 +65,23 @@ class CertificateReconciler:
 
     def __init__(
         self,
-        policy: CertificatePolicy,
-        at: CertificateLocations,
+        settings: CertsSettings,
         metrics: CertsMetrics,
-        force: Forced = "",
+        request: Request = "",
         now: Callable[[], datetime] = utc_now,
     ) -> None:
-        self._policy = policy
-        self._at = at
+        self._settings = settings
         self._metrics = metrics
-        self._force = force
+        self._request = request
         self._now = now
         self._in_place: tuple[bytes, datetime] | None = None
         """The bundle that all configurations have, and since when as far as is known here."""
-        self._skipped: set[str] = set()
-        """The unusable certificates that were logged."""
-        self._doubt = ""
-        """The doubt about the CA that was logged."""
+        self._skipped = Outage(
+            log, "unusable certificates skipped", "all certificates can be used again"
+        )
+        self._doubt = Outage(
+            log, "the CA in use is unusual; it keeps signing", "the CA in use is usual again"
+        )
 
     async def run_once(self, client: ClusterClient) -> RoundReport:
         """Do one round."""
@@ -117,44 +103,41 @@ class CertificateReconciler:
         # Secret of the CA has changed since, either the object that is written next has changed
         # too, and the write fails; or the write is right: the old bundle trusts everything that is
         # served until the new one has been read back from the configurations.
-        configurations = await read_configurations(client, self._at)
-        serving = await ensure_secret(client, self._at.namespace, self._at.serving)
-        held = await ensure_secret(client, self._at.namespace, self._at.authority)
+        at = self._settings
+        configurations = await read_configurations(client, at)
+        serving = await ensure_secret(client, at.namespace, at.tls_secret)
+        authority = await ensure_secret(client, at.namespace, at.ca_secret)
         now = self._now()
-        self._log_skipped(configurations, serving, held)
-        configured = configurations.authorities(self._at)
-        self._check_clock(held.object.date, now)
-        usable = usable_certificate(serving.data, now)
-        state = await self._reconcile_authority(client, held, usable, configured, now)
-        settled = await self._write_bundles(client, configurations, state.bundle, now)
-        serving, waiting = await self._reconcile_serving(
-            client,
-            serving,
-            state,
-            now,
-            settled=settled,
-            configurations_read=not configurations.problems,
+        self._check_clock(authority.object.date, now)
+        self._report_skipped(configurations, serving, authority)
+        stored = Stored(
+            authority.data,
+            serving.data,
+            configurations.authorities,
+            complete=not configurations.problems,
         )
+        try:
+            step = next_step(stored, at.names, now, self._request)
+        except CertificateError as error:
+            raise CertificateError(f"Secret {at.namespace}/{at.ca_secret}: {error}") from error
+        self._doubt.update(step.doubt)
+        if step.created:
+            await write_secret(client, authority, step.authority_data(), ours=CA_KEYS)
+            self._request = self._request and "serving"
+            self._metrics.issued.labels("ca").inc()
+            log.info("CA created", secret=at.ca_secret, reason=step.created)
+        settled = await self._write_bundles(client, configurations, step.bundle, now)
+        waiting = bool(step.renewal) and step.waits and not settled
+        if step.renewal and not waiting:
+            serving = await self._issue(client, serving, step, now)
         served = serving_certificate(serving.data)
         return RoundReport(
-            state.authorities,
+            step.trusted,
             served.ends if served else None,
-            waiting=waiting,
-            missing=tuple(configurations.missing),
-            problems=tuple(configurations.problems),
+            waiting,
+            tuple(configurations.missing),
+            tuple(configurations.problems),
         )
-
-    def _log_skipped(self, configurations: Configurations, *secrets: Secret) -> None:
-        """Log once why certificates in Secrets and bundles are not used."""
-        texts = [
-            (f"{one.object.path}, {key}", text) for one in secrets for key, text in one.data.items()
-        ]
-        for one in configurations.present:
-            texts += [(one.name, bundle) for bundle in one.bundles(self._at)]
-        found = set(skipped_certificates(texts))
-        for skipped in sorted(found - self._skipped):
-            log.warning("unusable certificate skipped", where=skipped)
-        self._skipped = found
 
     def _check_clock(self, date: str, now: datetime) -> None:
         # Ours dates certificates: API servers would refuse those from their future or past.
@@ -173,148 +156,62 @@ class CertificateReconciler:
             " issued until they agree; check the time synchronization of both"
         )
 
-    async def _reconcile_authority(
-        self,
-        client: ClusterClient,
-        held: Secret,
-        serving: Certificate | None,
-        configured: Sequence[Certificate],
-        now: datetime,
-    ) -> CaState:
-        where = f"{self._at.namespace}/{self._at.authority}"
-        try:
-            state = next_ca(
-                held.data, serving, configured, self._policy, now, force=self._force == "ca"
-            )
-        except CertificateError as error:
-            raise CertificateError(f"Secret {where}: {error}") from error
-        if state.doubt and state.doubt != self._doubt:
-            log.warning("the CA in use is unusual; it keeps signing", secret=where, why=state.doubt)
-        self._doubt = state.doubt
-        if state.data() != {key: held.data[key] for key in CA_KEYS & held.data.keys()}:
-            await write_secret(client, held, state.data(), ours=CA_KEYS)
-            if state.created:
-                self._metrics.issued.labels("ca").inc()
-            log.info(
-                "CAs written",
-                secret=where,
-                reason=state.created,
-                trusted_cas=len(state.authorities),
-            )
-        if self._force == "ca":
-            self._force = ""
-        return state
+    def _report_skipped(self, configurations: Configurations, *secrets: Secret) -> None:
+        texts = [
+            (f"{one.object.path}, {key}", text) for one in secrets for key, text in one.data.items()
+        ]
+        self._skipped.update("; ".join(skipped_certificates((*texts, *configurations.bundles))))
 
     async def _write_bundles(
-        self,
-        client: ClusterClient,
-        configurations: Configurations,
-        bundle: bytes,
-        now: datetime,
+        self, client: ClusterClient, configurations: Configurations, bundle: bytes, now: datetime
     ) -> bool:
         """Write the bundle where it differs; returns whether it has settled."""
         in_place = True
-        for one in configurations.present:
+        for name in configurations.present:
             try:
-                written = await write_bundle(client, one, bundle, self._at)
+                written = await configurations.write(client, name, bundle)
             except Conflict:
                 raise
             # The right to write one configuration may be missing: the others get the bundle, and
             # the CA that signs stays.
             except ClusterError as error:
-                configurations.problems.append(
-                    f"the bundle cannot be written to {one.name}: {error}"
-                )
+                text = f"the bundle cannot be written to {name}: {error}"
+                configurations.problems.append(text)
                 continue
             if written:
                 in_place = False  # it settles from the round that reads it back
                 self._metrics.injections.inc()
-                log.info("bundle written to the webhook configuration", configuration=one.name)
+                log.info("bundle written to the webhook configuration", configuration=name)
         if configurations.problems or not in_place:
             self._in_place = None
             return False
         if self._in_place is None or self._in_place[0] != bundle:
             self._in_place = (bundle, now)
-        return now - self._in_place[1] >= self._policy.settle
+        return now - self._in_place[1] >= self._settings.settle
 
-    async def _reconcile_serving(
-        self,
-        client: ClusterClient,
-        held: Secret,
-        state: CaState,
-        now: datetime,
-        *,
-        settled: bool,
-        configurations_read: bool,
-    ) -> tuple[Secret, bool]:
-        """Return the serving Secret as it is then, and whether its renewal waits."""
-        status = check_pair(held.data, state, self._policy, now)
-        reason = status.error or status.due or ("requested" if self._force == "serving" else "")
-        # An unknown CA may be trusted by the configurations that could not be read.
-        waits = (status.waits and not settled) or (status.untrusted and not configurations_read)
-        if not reason or waits:
-            return held, waits
-        data, ends = new_pair(state, self._policy, now)
-        _check_loading(data)
-        written = await write_secret(client, held, data, ours=SERVING_KEYS)
-        self._force = ""
+    async def _issue(
+        self, client: ClusterClient, serving: Secret, step: Step, now: datetime
+    ) -> Secret:
+        written = await write_secret(client, serving, step.issue(now), ours=SERVING_KEYS)
+        self._request = ""
         self._metrics.issued.labels("serving").inc()
-        repaired = status.error and any(map(held.data.get, SERVING_KEYS))
-        (log.warning if repaired else log.info)(
-            "serving certificate issued",
-            secret=f"{self._at.namespace}/{self._at.serving}",
-            reason=reason,
-            ends=f"{ends:%F %T}",
-        )
-        return written, False
+        secret = self._settings.tls_secret
+        log.info("serving certificate issued", secret=secret, reason=step.renewal)
+        return written
 
 
-def _check_loading(data: Mapping[str, bytes]) -> None:
-    """Raise where the webhook could not load a new serving pair."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    try:
-        load_pair(context, data[SERVING_CERTIFICATE], data[SERVING_KEY])
-        context.load_verify_locations(cadata=data[BUNDLE].decode())
-    except ssl.SSLError as error:
-        raise CertificateError(
-            f"OpenSSL cannot load what the CA signs ({error.reason or error}): replace ca.crt, or"
-            " remove ca.key and ca.crt to get a new CA"
-        ) from error
-
-
-async def renew(
-    client: ClusterClient,
-    at: CertificateLocations,
-    policy: CertificatePolicy,
-    *,
-    authority: bool,
-    on_wait: Callable[[timedelta], None],
-) -> RoundReport:
-    """Renew the serving certificate now; with `authority`, create the CA that signs it.
-
-    `on_wait` is called once if a new CA has to settle.
-    """
-    serving = serving_certificate((await ensure_secret(client, at.namespace, at.serving)).data)
-    held = (await ensure_secret(client, at.namespace, at.authority)).data
-    # A certificate of another CA may have any names, a stranger's too.
-    signed = find_signer(serving, stored_authorities(held)) is not None
-    names = map(general_name, serving.names) if serving and signed else ()
-    # No old CA leaves the bundle: only `certs run` knows its overlap.
-    policy = replace(policy, overlap=FOREVER, names=tuple(dict.fromkeys((*policy.names, *names))))
+async def renew(client: ClusterClient, settings: CertsSettings, *, authority: bool) -> RoundReport:
+    """Renew the serving certificate now; with `authority`, create the CA that signs it."""
     metrics = CertsMetrics(CollectorRegistry())  # nobody reads those of a command
-    reconciler = CertificateReconciler(policy, at, metrics, "ca" if authority else "serving")
-    began = time.monotonic()
-    waited = False
-    while True:
-        report = await reconciler.run_once(client)
-        if report.problems:
-            raise ClusterError("; ".join(report.problems))
-        if not report.waiting:
-            return report
-        if not waited:
-            waited = True
-            on_wait(policy.settle)
-        # Somebody keeps writing another bundle, or takes ours out.
-        if time.monotonic() - began > policy.settle.total_seconds() + 600:
-            raise ClusterError("the bundle does not stay in the webhook configurations")
-        await asyncio.sleep(0.5)
+    reconciler = CertificateReconciler(settings, metrics, "ca" if authority else "serving")
+    try:
+        async with asyncio.timeout(settings.settle.total_seconds() + PATIENCE):
+            while True:
+                report = await reconciler.run_once(client)
+                if report.problems:
+                    raise ClusterError("; ".join(report.problems))
+                if not report.waiting:
+                    return report
+                await asyncio.sleep(0.5)
+    except TimeoutError as error:  # somebody keeps writing another bundle, or takes ours out
+        raise ClusterError("the bundle does not stay in the webhook configurations") from error

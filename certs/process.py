@@ -45,7 +45,7 @@ class Process:
         self._settings = settings
         self._connection = ApiConnection(connector(settings.kubeconfig))
         self._metrics = CertsMetrics(registry)
-        self._reconciler = CertificateReconciler(settings.policy, settings.locations, self._metrics)
+        self._reconciler = CertificateReconciler(settings, self._metrics)
         self._backoff = Backoff()
         self._outage = Outage(
             log,

@@ -1,34 +1,29 @@
 """Describe the certificates of a folder or a cluster as plain values, without any key."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from cryptography.x509 import GeneralName
-
-from certs.authority import key_pair, signing_error
+from certs.authority import signing_error
 from certs.certificates import (
     Certificate,
-    UnusableKey,
-    bundle_pem,
-    general_name,
     key_error,
     read_certificates,
-    read_signing_key,
     skipped_certificates,
 )
 from certs.folder import read_folder
-from certs.policy import (
+from certs.settings import CertsSettings
+from certs.state import (
     CA_CERTIFICATE,
     CA_KEY,
     SERVING_CERTIFICATE,
     SERVING_KEY,
     serving_certificate,
-    stored_authorities,
+    signing_pair,
 )
-from certs.store import CertificateLocations, read_configurations
+from certs.store import read_configurations
 from certs.verification import refusal
 from services.kube.client import ClusterClient
 from services.kube.objects import read_secret
@@ -43,11 +38,11 @@ class StoredCertificates:
     serving: Mapping[str, bytes]
     authority_at: str
     serving_at: str
-    names: tuple[GeneralName, ...]
+    names: tuple[str, ...]
     """The names that the CA signs."""
-    bundles: Mapping[str, bytes] = field(default_factory=dict)
-    """Bundles by configuration and number of the entry."""
-    missing: tuple[str, ...] = ()
+    bundles: Sequence[tuple[str, bytes]] = ()
+    """Bundles, each with its configuration and the number of its entry."""
+    missing: Sequence[str] = ()
     """Webhook configurations that do not exist."""
 
 
@@ -59,31 +54,25 @@ def from_folder(directory: Path) -> StoredCertificates:
             f"{directory} has no certificates: accelbind certs issue --dir {directory} makes them"
         )
     serving = serving_certificate(files)
-    names = map(general_name, serving.names if serving else ())
-    return StoredCertificates(files, files, str(directory), str(directory), tuple(names))
+    where = str(directory)
+    return StoredCertificates(files, files, where, where, serving.names if serving else ())
 
 
-async def from_cluster(
-    client: ClusterClient, at: CertificateLocations, names: tuple[GeneralName, ...]
-) -> StoredCertificates:
+async def from_cluster(client: ClusterClient, at: CertsSettings) -> StoredCertificates:
     """The certificates in the Secrets and webhook configurations of a cluster."""
     configurations = await read_configurations(client, at)
     if configurations.problems:
         raise ClusterError("; ".join(configurations.problems))
-    serving = (await read_secret(client, at.namespace, at.serving)).data
-    authority = (await read_secret(client, at.namespace, at.authority)).data
+    serving = await read_secret(client, at.namespace, at.tls_secret)
+    authority = await read_secret(client, at.namespace, at.ca_secret)
     return StoredCertificates(
-        authority,
-        serving,
-        f"Secret {at.namespace}/{at.authority}",
-        f"Secret {at.namespace}/{at.serving}",
-        names,
-        {
-            f"{one.name}[{number}]": bundle
-            for one in configurations.present
-            for number, bundle in enumerate(one.bundles(at))
-        },
-        tuple(configurations.missing),
+        authority.data,
+        serving.data,
+        f"Secret {at.namespace}/{at.ca_secret}",
+        f"Secret {at.namespace}/{at.tls_secret}",
+        at.names,
+        configurations.bundles,
+        configurations.missing,
     )
 
 
@@ -98,52 +87,56 @@ def describe(stored: StoredCertificates, now: datetime) -> dict[str, Any]:
                 "configuration": name,
                 "fingerprints": [one.fingerprint for one in read_certificates(text)],
             }
-            for name, text in stored.bundles.items()
+            for name, text in stored.bundles
         ],
         "missing": list(stored.missing),
-        "skipped": list(skipped_certificates((*texts, *stored.bundles.items()))),
+        "skipped": list(skipped_certificates((*texts, *stored.bundles))),
         "problems": list(_problems(stored, now)),
     }
 
 
 def _problems(stored: StoredCertificates, now: datetime) -> Iterator[str]:
     """Why API servers refuse what the CA signs, and what is served."""
-    try:
-        key = read_signing_key(stored.authority.get(CA_KEY, b""))
-        certificates = read_certificates(stored.authority.get(CA_CERTIFICATE, b""))
-        pair = key_pair(key, certificates) if key and certificates else None
-        if pair and stored.names and (error := signing_error(pair, stored.names, now)):
-            yield f"CA: {error}"
-    except UnusableKey as unusable:
-        yield f"CA: {unusable}"
+    if stored.authority.get(CA_KEY) and stored.names:
+        try:
+            pair, replaced = signing_pair(stored.authority, now)
+            problem = replaced or signing_error(pair, stored.names, now)
+        except CertificateError as error:
+            problem = str(error)
+        if problem:
+            yield f"CA: {problem}"
     chain = read_certificates(stored.serving.get(SERVING_CERTIFICATE, b""))
-    # Without bundles, in a folder, its CAs are what API servers trust.
-    own = {stored.authority_at: bundle_pem(stored_authorities(stored.authority))}
-    for where, text in (stored.bundles or own).items():
+    # Without bundles, in a folder, its CA is what API servers trust.
+    own = [(stored.authority_at, stored.authority.get(CA_CERTIFICATE, b""))]
+    for where, text in stored.bundles or own:
         trusted = read_certificates(text)
         if chain and trusted and (refused := refusal(chain[0], trusted, now, chain[1:])):
             yield f"serving, with the CAs in {where}: {refused}"
 
 
 def _certificates(stored: StoredCertificates, now: datetime) -> Iterator[dict[str, Any]]:
-    for number, one in enumerate(stored_authorities(stored.authority)):
-        row = _describe_certificate("old CA" if number else "CA", stored.authority_at, one, now)
-        yield row if number else row | {"key": _key(one, stored.authority.get(CA_KEY, b""))}
-    for number, one in enumerate(read_certificates(stored.serving.get(SERVING_CERTIFICATE, b""))):
-        row = _describe_certificate("chain" if number else "serving", stored.serving_at, one, now)
-        yield row if number else row | {"key": _key(one, stored.serving.get(SERVING_KEY, b""))}
-
-
-def _key(certificate: Certificate, text: bytes) -> str:
-    if not text.strip():
-        return "missing"
-    return "does not match" if key_error(certificate, text) else "matches"
+    authority, serving = stored.authority, stored.serving
+    held = read_certificates(authority.get(CA_CERTIFICATE, b""))
+    chain = read_certificates(serving.get(SERVING_CERTIFICATE, b""))
+    in_bundles = {one: at for at, text in stored.bundles for one in read_certificates(text)}
+    for one in held[:1]:
+        yield _describe_certificate("CA", stored.authority_at, one, now, authority.get(CA_KEY, b""))
+    for one in held[1:]:
+        yield _describe_certificate("old CA", stored.authority_at, one, now)
+    for one, at in in_bundles.items():
+        if one not in held:
+            yield _describe_certificate("old CA", at, one, now)
+    for one in chain[:1]:
+        key = serving.get(SERVING_KEY, b"")
+        yield _describe_certificate("serving", stored.serving_at, one, now, key)
+    for one in chain[1:]:
+        yield _describe_certificate("chain", stored.serving_at, one, now)
 
 
 def _describe_certificate(
-    role: str, source: str, one: Certificate, now: datetime
+    role: str, source: str, one: Certificate, now: datetime, key: bytes | None = None
 ) -> dict[str, Any]:
-    return {
+    row = {
         "role": role,
         "source": source,
         "subject": one.subject,
@@ -157,3 +150,7 @@ def _describe_certificate(
         "serial": f"{one.serial:x}",
         "fingerprint": one.fingerprint,
     }
+    if key is None:
+        return row
+    matches = "does not match" if key_error(one, key) else "matches"
+    return row | {"key": matches if key.strip() else "missing"}

@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
 
@@ -36,14 +35,14 @@ _LONGEST: Final = 10**10
 # Types of fields ----------------------------------------------------------------------------------
 
 
-def duration(value: object, *, unit: str = "s") -> timedelta:
-    """Read a time such as `90d`, `12h`, `30m`, `5s` or `200ms`; a bare number counts `unit`s."""
+def duration(value: object) -> timedelta:
+    """Read a time such as `90d`, `12h`, `30m`, `5s` or `200ms`; a bare number counts seconds."""
     if isinstance(value, timedelta):
         return value
     if isinstance(value, str) and (match := _DURATION.fullmatch(value.strip())):
-        return timedelta(seconds=min(float(match[1]) * _UNITS[match[2] or unit], _LONGEST))
+        return timedelta(seconds=min(float(match[1]) * _UNITS[match[2] or "s"], _LONGEST))
     if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
-        return timedelta(seconds=min(value * _UNITS[unit], _LONGEST))
+        return timedelta(seconds=min(value, _LONGEST))
     raise ValueError("a time is a number with ms, s, m, h or d, such as 5s or 90d")
 
 
@@ -77,8 +76,6 @@ def _split_commas(value: object) -> object:
 _AS_TEXT = PlainSerializer(duration_text, when_used="json")
 Duration = Annotated[timedelta, BeforeValidator(duration), _AS_TEXT]
 """A time; a bare number counts seconds."""
-Days = Annotated[timedelta, BeforeValidator(partial(duration, unit="d")), _AS_TEXT]
-"""A time; a bare number counts days."""
 Seconds = Annotated[
     float, BeforeValidator(_seconds), PlainSerializer(seconds_text, when_used="json")
 ]

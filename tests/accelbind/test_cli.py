@@ -62,7 +62,7 @@ def test_starting_up_imports_no_command_and_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "known"), [("accelbind ce", "certs"), ("accelbind certs issue --l", "--lifetime")]
+    ("words", "known"), [("accelbind ce", "certs"), ("accelbind certs issue --n", "--name")]
 )
 def test_completion_knows_commands_and_options(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: str, known: str

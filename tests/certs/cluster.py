@@ -10,7 +10,7 @@ from certs.keeper import CertificateReconciler, RoundReport
 from certs.metrics import CertsMetrics
 from services.kube.connection import connector
 from simulator.apiserver.standin import ApiServerStandIn
-from tests.certs.memory import CA, LOCATIONS, NAMESPACE, POLICY, SERVICE, TLS
+from tests.certs.memory import CA, NAMESPACE, SERVICE, SETTINGS, TLS
 
 MUTATING, VALIDATING = "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"
 
@@ -98,6 +98,6 @@ def serving(api: ApiServerStandIn) -> Certificate:
 
 async def reconcile(api: ApiServerStandIn) -> RoundReport:
     """One round of a replica."""
-    reconciler = CertificateReconciler(POLICY, LOCATIONS, CertsMetrics(CollectorRegistry()))
+    reconciler = CertificateReconciler(SETTINGS, CertsMetrics(CollectorRegistry()))
     async with connector(api.kubeconfig_path)() as client:
         return await reconciler.run_once(client)

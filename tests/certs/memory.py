@@ -7,7 +7,7 @@ from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
@@ -17,12 +17,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from prometheus_client import CollectorRegistry
 
-from certs.authority import KeyPair, parse_names, utc_now
+from certs.authority import KeyPair, utc_now
 from certs.certificates import Certificate, convert, read_certificates, read_signing_key
-from certs.keeper import CertificateReconciler, Forced, RoundReport
+from certs.keeper import CertificateReconciler, RoundReport
 from certs.metrics import CertsMetrics
-from certs.policy import CertificatePolicy
-from certs.store import CertificateLocations
+from certs.settings import CertsSettings
+from certs.state import Request
 from services.kube.client import ClusterClient, HttpResponse
 from services.kube.objects import PLURALS
 
@@ -30,14 +30,9 @@ NAMESPACE = "accelbind-system"
 CA, TLS = "accelbind-ca", "accelbind-webhook-tls"
 SERVICE = "accelbind-webhook"
 HOST = f"{SERVICE}.{NAMESPACE}.svc"
-LOCATIONS = CertificateLocations(NAMESPACE, CA, TLS, SERVICE, ("accelbind",))
-POLICY = CertificatePolicy(
-    parse_names([HOST]),
-    lifetime=timedelta(days=90),
-    authority_lifetime=timedelta(days=3650),
-    overlap=timedelta(hours=1),
-    settle=timedelta(minutes=1),
-)
+SETTINGS = CertsSettings(namespace=NAMESPACE)
+HOSTS = SETTINGS.names
+"""What the serving certificate is for."""
 
 
 class Clock:
@@ -145,15 +140,15 @@ class Cluster:
     def __init__(self, chance: random.Random | None = None) -> None:
         self.clock = Clock()
         self.store = MemoryApi(self.clock, chance)
-        self.policy = POLICY
+        self.settings = SETTINGS
 
-    def replica(self, force: Forced = "") -> "Replica":
+    def replica(self, request: Request = "") -> "Replica":
         metrics = CertsMetrics(CollectorRegistry())
-        reconciler = CertificateReconciler(self.policy, LOCATIONS, metrics, force, self.clock.now)
+        reconciler = CertificateReconciler(self.settings, metrics, request, self.clock.now)
         return Replica(reconciler, self.store)
 
-    def change_policy(self, **changes: Any) -> None:
-        self.policy = replace(self.policy, **changes)
+    def change_settings(self, **changes: Any) -> None:
+        self.settings = self.settings.model_copy(update=changes)
 
     def edit_bundles(self, bundle: bytes) -> None:
         for plural in PLURALS:

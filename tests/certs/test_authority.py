@@ -5,7 +5,7 @@ import pytest
 from cryptography import x509
 
 from certs.authority import create_authority, issue_serving, parse_names
-from certs.certificates import Certificate, name_text
+from certs.certificates import Certificate
 from services.process.errors import InvalidSettings
 from tests.certs.memory import rebuilt
 
@@ -25,13 +25,13 @@ DAY = timedelta(days=1)
     ],
 )
 def test_names_are_read_as_dns_names_and_addresses(typed: list[str], expected: list[str]) -> None:
-    assert [name_text(name) for name in parse_names(typed)] == expected
+    assert list(parse_names(typed)) == expected
 
 
 @pytest.mark.parametrize(
     "typed", ["", "a..b", "a_b.svc", "webhook:8443", "*.svc", "300.1.2.3", "a" * 64, "a.*.svc"]
 )
-def test_what_is_no_name_is_refused_with_what_was_typed(typed: str) -> None:
+def test_other_texts_are_refused_with_what_was_typed(typed: str) -> None:
     with pytest.raises(InvalidSettings) as caught:
         parse_names(["localhost", typed])
     assert repr(typed) in str(caught.value)

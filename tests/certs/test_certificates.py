@@ -8,11 +8,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
-from certs.authority import KeyPair, authority_error, create_authority, issue_serving, parse_names
+from certs.authority import KeyPair, create_authority, issue_serving, parse_names
 from certs.certificates import (
     MOST_CERTIFICATES,
     Certificate,
-    UnusableKey,
     key_error,
     read_certificates,
     read_key,
@@ -20,9 +19,9 @@ from certs.certificates import (
     unusable_certificates,
 )
 from certs.verification import refusal
+from services.process.errors import CertificateError
 from tests.certs.memory import rebuilt
-from tests.odd_certificates import CA as BASIC
-from tests.odd_certificates import ODD, TIME, USAGE, certificate, extension
+from tests.odd_certificates import ODD
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -92,22 +91,6 @@ def test_a_certificate_is_refused_as_an_api_server_does(authority: KeyPair, reas
     assert bool(found) is bool(reason)
 
 
-def test_a_served_uri_that_go_cannot_read_is_refused() -> None:
-    uri = x509.UniformResourceIdentifier("https://a.b./")
-    names = x509.SubjectAlternativeName([x509.DNSName("a.svc"), uri])
-    pair = rebuilt(SERVING, without=x509.SubjectAlternativeName, adding=names, by=CA.key)
-    assert "an unusual URI" in refusal(pair.certificate, [CA.certificate], NOW)
-
-
-def test_a_ca_that_the_library_cannot_write_is_checked_as_it_is() -> None:
-    mappings = extension("551d21", b"\x30\x00", critical=True)
-    [old] = read_certificates(
-        certificate(BASIC, USAGE, mappings, begins=(TIME, b"19400101000000Z"))
-    )
-    assert "candidates exhausted" in refusal(SERVING.certificate, [old], NOW)
-    assert refusal(SERVING.certificate, [old, CA.certificate], NOW) == ""
-
-
 @pytest.mark.parametrize("kind", ODD)
 def test_an_odd_certificate_is_used_or_skipped_with_a_reason(kind: str) -> None:
     text = CA.certificate_pem + ODD[kind] + OTHER.certificate_pem
@@ -123,11 +106,6 @@ def test_certificates_beyond_the_limit_are_reported() -> None:
     assert unusable_certificates(text) == ("certificate 33 and later: there are more than 32",)
 
 
-def test_certificates_of_version_1_are_of_cas() -> None:
-    [old] = read_certificates(ODD["version 1"])
-    assert (old.is_authority, old.may_sign) == (True, False)
-
-
 def test_a_key_is_read_where_it_can_be_used() -> None:
     other = ed25519.Ed25519PrivateKey.generate()
     formats = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8)
@@ -139,11 +117,11 @@ def test_a_key_is_read_where_it_can_be_used() -> None:
     for text in (b"", b"x", CA.certificate_pem):
         assert read_key(text) is None
     assert read_key(plain) is not None
-    with pytest.raises(UnusableKey, match="the key is Ed25519, not an elliptic curve key"):
+    with pytest.raises(CertificateError, match="the key is Ed25519, not an elliptic curve key"):
         read_signing_key(plain)
-    with pytest.raises(UnusableKey, match="the key is encrypted"):
+    with pytest.raises(CertificateError, match="the key is encrypted"):
         read_key(encrypted)
-    with pytest.raises(UnusableKey, match="the key is of an unknown kind"):
+    with pytest.raises(CertificateError, match="the key is of an unknown kind"):
         read_key(UNKNOWN_CURVE)
     assert key_error(SERVING.certificate, SERVING.key_pem) == ""
     for text, error in (
@@ -152,23 +130,3 @@ def test_a_key_is_read_where_it_can_be_used() -> None:
         (encrypted, "encrypted"),
     ):
         assert error in key_error(SERVING.certificate, text)
-
-
-@pytest.mark.parametrize(
-    ("pair", "now", "error"),
-    [
-        (CA, NOW, ""),
-        (CA, NOW - DAY, "not valid before 2026-11-21"),
-        (CA, NOW + 10 * DAY, "expired on 2026-12-01"),
-        (KeyPair(CA.certificate, OTHER.key), NOW, "does not belong"),
-        (SERVING, NOW, "not a CA's"),
-        (rebuilt(CA, without=x509.BasicConstraints), NOW, "not a CA's"),
-        (rebuilt(CA, without=x509.KeyUsage), NOW, "not a CA's"),
-    ],
-)
-def test_a_ca_that_clients_would_not_trust_is_found(
-    pair: KeyPair, now: datetime, error: str
-) -> None:
-    found = authority_error(pair, now)
-    assert error in found
-    assert bool(found) is bool(error)

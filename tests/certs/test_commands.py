@@ -70,18 +70,11 @@ def test_certificates_that_api_servers_refuse_are_shown(tmp_path: Path) -> None:
     assert "CA: the key is encrypted" in run("certs", "show", "--dir", tmp_path).stdout
 
 
-@pytest.mark.parametrize("flags", [("--lifetime", "90d"), ("--days", "90", "--ca-days", "3650")])
-def test_a_folder_is_renewed_for_the_names_that_it_has(
-    flags: tuple[str, ...], tmp_path: Path
-) -> None:
-    issued = issue(tmp_path, ["hook.svc", "127.0.0.1"])
-    done = run("certs", "renew", "--dir", tmp_path, *flags)
+def test_a_folder_is_renewed_for_the_names_that_it_has(tmp_path: Path) -> None:
+    issue(tmp_path, ["hook.svc", "127.0.0.1"])
+    done = run("certs", "renew", "--dir", tmp_path)
     assert (done.returncode, "hook.svc, 127.0.0.1" in done.stdout) == (0, True)
-    made = x509.load_pem_x509_certificate(issued.certificate.read_bytes())
-    assert made.not_valid_after_utc - made.not_valid_before_utc == timedelta(days=90, hours=1)
     assert run("certs", "renew", "--dir", tmp_path, "--ca").returncode == 2
-    done = run("certs", "issue", "--dir", tmp_path, "--name", "a", flags[0], "100000000000")
-    assert (done.returncode, "at most 36500d" in done.stderr) == (2, True)
 
 
 async def test_a_cluster_is_shown(api: ApiServerStandIn) -> None:
@@ -104,15 +97,15 @@ async def test_renewing_now_replaces_the_certificate_and_by_request_the_ca(
 ) -> None:
     await reconcile(api)
     [ca], first = the_bundle(api), serving(api)
-    done = await certs("renew", "--lifetime", "30d", api=api)
+    done = await certs("renew", api=api)
     assert (done.returncode, done.stderr) == (0, "")
     assert serving(api) != first
     assert the_bundle(api) == (ca,)
-    life = serving(api).ends - utc_now()
-    assert timedelta(days=29) < life <= timedelta(days=30)
     done = await certs("renew", "--ca", "--settle", "1s", api=api)
     assert done.returncode == 0, done.stderr
-    assert "it serves in 1s" in done.stderr
+    assert "serves in 1s" in done.stderr
     new, kept = the_bundle(api)
     assert kept == ca
     assert serving(api).is_signed_by(new)
+    shown = json.loads((await certs("show", "-o", "json", api=api)).stdout)
+    assert [one["role"] for one in shown["certificates"]] == ["CA", "old CA", "serving"]

@@ -15,7 +15,7 @@ RIGHTS = rights_of(rendered("base"), "accelbind-certs")
 """Of the account. The stand-in knows no roles: a test compares the requests."""
 
 
-@pytest.mark.parametrize("deleted", [[TLS], [CA], [CA, TLS]], ids=" ".join)
+@pytest.mark.parametrize("deleted", [[TLS], [CA]], ids=" ".join)
 async def test_a_deleted_secret_comes_back_within_a_round(
     api: ApiServerStandIn, deleted: list[str]
 ) -> None:

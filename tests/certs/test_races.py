@@ -20,7 +20,8 @@ from typing import Any
 
 import pytest
 
-from certs import certificates
+from certs import certificates, state
+from certs.authority import SERVING_LIFE
 from certs.certificates import bundle_pem
 from services.process.tls import CertificateSource
 from tests.certs.memory import CA, HOST, TLS, Cluster, Replica
@@ -124,15 +125,11 @@ async def test_of_racing_replicas_one_wins_and_no_handshake_is_refused(
     chance = random.Random(seed := soak(short=0, full=0).seed)  # noqa: S311 - chance of a test
     figure(f"seed {seed}")
     cluster = Cluster(chance)
-    store, day = cluster.store, timedelta(days=1)
+    store = cluster.store
     cluster.clock.advance(hours=-6)  # TLS goes by the real clock, which must not be overtaken
-    monkeypatch.setattr(certificates, "RENEWAL_SHARE", LIFE / day.total_seconds())
-    cluster.change_policy(
-        lifetime=day,
-        authority_lifetime=10 * day,
-        settle=timedelta(seconds=2),
-        overlap=timedelta(seconds=LAG + 2),
-    )
+    monkeypatch.setattr(certificates, "RENEWAL_SHARE", LIFE / SERVING_LIFE.total_seconds())
+    monkeypatch.setattr(state, "OVERLAP", timedelta(seconds=LAG + 2))
+    cluster.change_settings(settle=timedelta(seconds=2))
     replicas = [cluster.replica() for _ in range(REPLICAS)]
     await asyncio.gather(*[each.run_once() for each in replicas])
     served, authorities, sizes = [cluster.serving], {cluster.bundle[0]}, {1}

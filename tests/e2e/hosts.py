@@ -57,8 +57,6 @@ GUARDED = "nvidia.com/*"
 """As in the component `guard`."""
 SETTLE = "2s"
 """API servers hear of a bundle within milliseconds."""
-OVERLAP = "10s"
-"""Within which the webhook serves what is in its Secret."""
 
 FUNCTION = f"{DOMAIN}/{function_name(A10_INTERFACE, NLB0)}"
 REGION = f"{DOMAIN}/{region_name(A10_INTERFACE)}"
@@ -216,7 +214,7 @@ class Hosts:
                 {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque"}
             )
         self.running["certs"] = self.processes.accelbind(
-            *("certs", "run", *self.certificates, "--settle", SETTLE, "--overlap", OVERLAP),
+            *("certs", "run", *self.certificates, "--settle", SETTLE),
             *("--interval", "1s", "--metrics-host", "127.0.0.1", "--metrics-port", "0"),
         )
 

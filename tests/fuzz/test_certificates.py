@@ -4,17 +4,21 @@ import base64
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from certs.authority import KeyPair, create_authority, issue_serving, parse_names
 from certs.certificates import key_error, read_certificates, unusable_certificates
-from certs.policy import check_pair, next_ca
+from certs.state import Stored, next_step
 from certs.verification import refusal
 from services.process.errors import CertificateError
 from services.process.pem import certificate_blocks
-from tests.certs.memory import POLICY
+from tests.certs.memory import HOSTS
 from tests.odd_certificates import CA as CONSTRAINTS
 from tests.odd_certificates import KEY, ODD, TIME, USAGE, UTC_TIME, certificate, extension, pem
 from tests.support import soaking
@@ -23,7 +27,7 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 CA = create_authority(NOW, timedelta(days=10))
 SERVING = issue_serving(CA, parse_names(["a.svc", "*.b.svc", "::1"]), NOW, timedelta(days=1))
 KEY_PEM = KeyPair(CA.certificate, KEY).key_pem
-GOOD = [CA.certificate.der, SERVING.certificate.der]
+GOOD = [pair.certificate.parsed.public_bytes(Encoding.DER) for pair in (CA, SERVING)]
 EXAMPLES = 100_000 if soaking() else 300
 
 octets = st.binary(max_size=20)
@@ -71,16 +75,15 @@ def use(text: bytes, key: bytes) -> None:
     found = read_certificates(text)
     assert len(found) + len(unusable_certificates(text)) == len(list(certificate_blocks(text)))
     for one in found:
-        _ = (one.pem, one.fingerprint, one.issued, one.due, one.is_valid(NOW), one.missing(["a"]))
+        _ = (one.pem, one.fingerprint, one.issued, one.due, one.period)
         assert read_certificates(one.pem) == (one,)
         _ = (one.is_signed_by(CA.certificate), CA.certificate.is_signed_by(one))
         _ = refusal(one, [CA.certificate], NOW), key_error(one, key)
         assert refusal(SERVING.certificate, [one, CA.certificate], NOW) == ""
-    serving = found[0] if found else None
-    state = next_ca({"old.crt": text}, serving, found, POLICY, NOW)
-    check_pair({"tls.crt": text, "tls.key": key}, state, POLICY, NOW)
+    pair = {"tls.crt": text, "tls.key": key, "ca.crt": text}
+    next_step(Stored({}, pair, found), HOSTS, NOW)
     try:
-        next_ca({"ca.crt": text, "ca.key": key}, serving, found, POLICY, NOW)
+        next_step(Stored({"ca.crt": text, "ca.key": key}, pair, found), HOSTS, NOW)
     except CertificateError as error:
         assert "remove ca.key and ca.crt" in str(error)  # noqa: PT017 - others need none
 
@@ -102,9 +105,9 @@ def test_odd_certificates_never_raise(kind: str) -> None:
     bent(
         [
             CA.key.private_bytes(
-                serialization.Encoding.DER,
-                serialization.PrivateFormat.PKCS8,
-                serialization.NoEncryption(),
+                Encoding.DER,
+                PrivateFormat.PKCS8,
+                NoEncryption(),
             )
         ]
     )

@@ -6,7 +6,7 @@ import json
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -148,10 +148,10 @@ def with_policies(found: list[Json]) -> Answers:
 
 @asynccontextmanager
 async def serving(
-    folder: Path, *names: str, now: datetime | None = None, days: int = 365
+    folder: Path, *names: str, now: datetime | None = None
 ) -> AsyncIterator[tuple[int, bytes]]:
     """Somebody who serves a certificate; gives the port and the CA."""
-    issued = issue(folder, names or ["127.0.0.1"], lifetime=timedelta(days=days), now=now)
+    issued = issue(folder, names or ["127.0.0.1"], now=now)
     async with serving_pair(issued.certificate, issued.key) as port:
         yield port, issued.ca_certificate.read_bytes()
 

@@ -11,7 +11,6 @@ from services.process.errors import InvalidSettings
 from services.process.settings import (
     TIME,
     CommaSeparated,
-    Days,
     Duration,
     Flag,
     Port,
@@ -36,7 +35,6 @@ class Sample(ProcessSettings):
     interval: Annotated[Seconds, Field(ge=0.05), Flag(TIME)] = 5.0
     """Time between two rounds."""
     settle: Annotated[Duration, Field(ge=timedelta(seconds=2))] = timedelta(minutes=1)
-    lifetime: Annotated[Days, Flag(TIME)] = timedelta(days=90)
 
     @field_validator("node_name")
     @classmethod
@@ -103,11 +101,6 @@ def test_times_have_a_unit_or_count_seconds(text: str, seconds: float) -> None:
         assert (of(interval=text).interval, of(settle=text).settle) == (seconds, found)
 
 
-@pytest.mark.parametrize(("value", "days"), [(90, 90), ("36h", 1.5)])
-def test_a_life_counts_days_where_it_has_no_unit(value: object, days: float) -> None:
-    assert of(lifetime=value).lifetime == timedelta(days=days)
-
-
 @pytest.mark.parametrize("text", ["", "-1", "1d2h", "9" * 30 + "d", "1e3"])
 def test_what_is_no_time_is_refused(text: str) -> None:
     assert refusal(CERT | {"interval": text}).startswith("--interval: a time is a number with ms,")
@@ -169,5 +162,5 @@ def test_rendered_settings_tell_where_each_value_is_from(monkeypatch: pytest.Mon
     assert re.fullmatch(r"host: '::' +# ACCELBIND_HOST", rows["host"])
     assert re.fullmatch(r"quiet: false +# default", rows["quiet"])
     assert re.fullmatch(r"interval: 500ms +# --interval", rows["interval"])
-    assert re.fullmatch(r"lifetime: 90d +# default", rows["lifetime"])
+    assert re.fullmatch(r"settle: 1m +# default", rows["settle"])
     assert re.fullmatch(r"domain: \[fpga.intel.com\] +# default", rows["domain"])

@@ -1,0 +1,236 @@
+"""The state of the webhook's certificates, and the next step. Pure.
+
+    state       CA Secret   bundle     serving Secret    next step
+    ---------   ---------   --------   ---------------   ---------------------------------------
+    empty       -           -          -                 A signs at once
+    steady      A           A          of A              at two thirds of its life: another of A
+    announced   B           B and A    of A              once settled, B signs
+    switched    B           B and A    of B, young       at the age OVERLAP, A leaves the bundle
+
+A CA is `announced` when A is due, damaged, replaced by hand or on request. The bundle has settled
+when all webhook configurations have had it for a while, so that API servers trust B before replicas
+of the webhook serve its certificate. OVERLAP later all replicas serve it. Nothing else is stored:
+a lost Secret leaves its CA in the bundle, so the next state is `announced` again.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final, Literal, TypeAlias
+
+from cryptography import x509
+
+from certs.authority import KeyPair, create_authority, issue_serving, signing_error
+from certs.certificates import (
+    MOST_CERTIFICATES,
+    Certificate,
+    bundle_pem,
+    extension,
+    find_signer,
+    key_error,
+    read_certificates,
+    read_signing_key,
+    unique,
+)
+from certs.verification import refusal
+from services.process.errors import CertificateError
+
+CA_CERTIFICATE: Final = "ca.crt"
+CA_KEY: Final = "ca.key"
+CA_KEYS: Final = frozenset({CA_CERTIFICATE, CA_KEY, "old.crt"})
+"""Our keys in the Secret of the CA; earlier versions had CAs of the bundle in `old.crt`."""
+
+SERVING_CERTIFICATE: Final = "tls.crt"
+SERVING_KEY: Final = "tls.key"
+BUNDLE: Final = "ca.crt"
+"""The bundle when the certificate was issued."""
+SERVING_KEYS: Final = frozenset({SERVING_CERTIFICATE, SERVING_KEY, BUNDLE})
+"""Our keys in the serving Secret."""
+
+OVERLAP: Final = timedelta(days=1)
+"""Age of a serving certificate at which all replicas of the webhook have mounted it."""
+
+Request: TypeAlias = Literal["", "ca", "serving"]
+"""What is renewed although it is not due; a new CA signs the next certificate too."""
+
+REMEDY: Final = (
+    "put in an unencrypted elliptic curve key (P-256, P-384 or P-521) and its CA certificate, or"
+    " remove ca.key and ca.crt to get a new CA"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The certificates of a cluster as a round read them."""
+
+    authority: Mapping[str, bytes]
+    """The data of the CA's Secret."""
+    serving: Mapping[str, bytes]
+    """The data of the serving Secret."""
+    configured: tuple[Certificate, ...] = ()
+    """The CAs in the bundles of the webhook configurations."""
+    complete: bool = True
+    """Whether all configurations could be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is to be written, in this order: the CA's Secret, the bundle, the serving Secret."""
+
+    authority: KeyPair
+    """The CA that signs."""
+    created: str
+    """Why it is new; empty if its Secret holds it already."""
+    trusted: tuple[Certificate, ...]
+    """The CAs in the bundle, the one that signs first."""
+    names: tuple[str, ...]
+    """The names in the next serving certificate."""
+    renewal: str
+    """Why a serving certificate is issued; empty if none is."""
+    waits: bool
+    """Whether the bundle has to settle before that."""
+    doubt: str
+    """Why API servers would refuse what the CA signs, where it signs nevertheless."""
+
+    @property
+    def bundle(self) -> bytes:
+        """The bundle for the webhook configurations."""
+        return bundle_pem(self.trusted)
+
+    def authority_data(self) -> dict[str, bytes]:
+        """The data of the CA's Secret."""
+        pair = self.authority
+        return {CA_CERTIFICATE: pair.certificate_pem, CA_KEY: pair.key_pem}
+
+    def issue(self, now: datetime) -> dict[str, bytes]:
+        """The data of the serving Secret with a new pair."""
+        pair = issue_serving(self.authority, self.names, now)
+        return {
+            SERVING_CERTIFICATE: pair.certificate_pem,
+            SERVING_KEY: pair.key_pem,
+            BUNDLE: self.bundle,
+        }
+
+
+def next_step(stored: Stored, names: Sequence[str], now: datetime, request: Request = "") -> Step:
+    """Decide what is to be written.
+
+    Raises:
+        CertificateError: The CA's Secret holds a key or a CA that cannot be used. It may be
+            somebody's only copy, so it is not overwritten.
+    """
+    authority, created = signing_pair(stored.authority, now)
+    due = authority.certificate.due
+    if not created and (request == "ca" or now >= due):
+        reason = "requested" if request == "ca" else f"the CA is due since {due:%F %T}"
+        authority, created = create_authority(now), reason
+    own, serving = authority.certificate, serving_certificate(stored.serving)
+    others = _other_authorities(stored, own, serving, now, keep=bool(request))
+    trusted = (own, *others)
+    signer = find_signer(serving, trusted)
+    error = _pair_error(serving, stored.serving.get(SERVING_KEY, b""), now)
+    refused = refusal(serving, trusted, now) if serving and signer else ""
+    doubt = signing_error(authority, names, now, others)
+    if doubt:
+        # We are stricter than API servers: they may accept a CA that is in use, and its renewal
+        # makes nothing worse.
+        in_use = not error and signer == own and own in stored.configured
+        if not in_use or not refused:
+            raise CertificateError(f"ca.crt: {doubt}: {REMEDY}")
+        refused = ""
+    if serving and not error:
+        error = f"API servers refuse the serving certificate: {refused}" if refused else ""
+        error = error or _renewal_reason(serving, signer, own, names, now)
+    if request and serving and signer:  # whoever asks may not know the names that others have set
+        names = tuple(dict.fromkeys((*names, *serving.names)))
+    return Step(
+        authority,
+        created,
+        trusted,
+        names=tuple(names),
+        renewal=error or ("requested" if request else ""),
+        # API servers may not know this CA yet, and replicas serve what another one has signed,
+        # although its Secret may be lost. In the first round there is no other.
+        waits=signer != own and (bool(others) or not stored.complete),
+        doubt=doubt,
+    )
+
+
+def signing_pair(data: Mapping[str, bytes], now: datetime) -> tuple[KeyPair, str]:
+    """The pair that signs, and why it is new; empty if `data` holds it.
+
+    Raises:
+        CertificateError: The key cannot be used, or its certificate is not a CA's.
+    """
+    certificates = read_certificates(data.get(CA_CERTIFICATE, b""))
+    try:
+        key = read_signing_key(data.get(CA_KEY, b""))
+    except CertificateError as error:
+        raise CertificateError(f"{error}, so it cannot sign: {REMEDY}") from error
+    if key is None:
+        found = any(map(data.get, CA_KEYS))
+        return create_authority(now), "ca.key cannot be read" if found else "there is no CA yet"
+    pair = next((pair for one in certificates if (pair := KeyPair(one, key)).matches), None)
+    if pair is None:  # with the same key, what it has signed stays trusted
+        return create_authority(now, key=key), "ca.crt is not there, unreadable or of another key"
+    own = pair.certificate
+    constraints = extension(own.parsed, x509.BasicConstraints)
+    if constraints is None or not constraints.ca:
+        # Somebody's serving pair, put into the wrong Secret.
+        raise CertificateError(f"ca.crt: the certificate is not a CA's: {REMEDY}")
+    if not own.is_valid(now):
+        return create_authority(now), f"the CA is valid only {own.period}"
+    return pair, ""
+
+
+def serving_certificate(data: Mapping[str, bytes]) -> Certificate | None:
+    """The serving certificate in a Secret; None if there is none."""
+    return next(iter(read_certificates(data.get(SERVING_CERTIFICATE, b""))), None)
+
+
+def _other_authorities(
+    stored: Stored, own: Certificate, serving: Certificate | None, now: datetime, *, keep: bool
+) -> tuple[Certificate, ...]:
+    """The CAs that are trusted beside the one that signs; that of what is served comes first."""
+    recorded = read_certificates(stored.serving.get(BUNDLE, b""))
+    if serving and now - serving.issued > OVERLAP:
+        if serving.is_signed_by(own) and not keep:
+            return ()
+        # The others may have left the bundle since.
+        recorded = tuple(one for one in recorded if serving.is_signed_by(one))
+    # Of the Secret: the CA that is replaced now, or the chain of one that was put in by hand.
+    held = read_certificates(stored.authority.get(CA_CERTIFICATE, b""))
+    known = unique((*held, *recorded, *stored.configured))
+    others = [one for one in known if one != own and one.is_valid(now)]
+    others.sort(key=lambda one: serving is None or not serving.is_signed_by(one))
+    return tuple(others[: MOST_CERTIFICATES - 1])  # with `own`, as many as are read
+
+
+def _pair_error(serving: Certificate | None, key: bytes, now: datetime) -> str:
+    """Why no webhook can use a serving pair; empty if it can."""
+    if serving is None:
+        return "there is no serving certificate"
+    if error := key_error(serving, key):
+        return f"the serving certificate cannot be used: {error}"
+    if not serving.is_valid(now):
+        return f"the serving certificate is valid only {serving.period}"
+    return ""
+
+
+def _renewal_reason(
+    serving: Certificate,
+    signer: Certificate | None,
+    own: Certificate,
+    names: Sequence[str],
+    now: datetime,
+) -> str:
+    """Why a serving pair that can be used is renewed; empty if it is not."""
+    if signer is None:
+        return f"the serving certificate is from an unknown CA ({serving.issuer})"
+    if signer != own:
+        return "the CA has changed"
+    # Names that it has beside the wanted ones are no reason: replicas of two versions would undo
+    # each other's work.
+    if missing := set(names).difference(name.lower() for name in serving.names):
+        return f"it lacks {', '.join(sorted(missing))}"
+    return f"it is due since {serving.due:%F %T}" if now >= serving.due else ""
