@@ -357,7 +357,8 @@ def move(
     is_release = context.info_name == "release"
     call = programmer.release if is_release else programmer.assign
     name = find_engine(scan(settings.root), fme).name
-    in_time(name, lambda: call(name, port), timeout)
+    if remark := in_time(name, lambda: call(name, port), timeout):
+        warn(remark)
     outcome = "released" if is_release else "assigned"
     result = {"device": name, "port": port, "outcome": outcome}
     print_result(output, result, [f"port {port} of {name} is {outcome}"])

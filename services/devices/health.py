@@ -7,9 +7,13 @@ wrong, a `Problem` with a stable reason (`services.devices.reasons` lists them a
 import re
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Final
 
 from services.devices.model import Problem
 from services.names import CRASHED, ID_DIGITS, canonical_id
+
+PORT_DISABLED: Final = "port-disabled"
+PORT_WITHOUT_DRIVER: Final = "port-without-driver"
 
 _ID = re.compile(rf"[0-9a-f]{{{ID_DIGITS}}}")
 _ALL_F = re.compile(r"f+")
@@ -55,7 +59,7 @@ def _id_problem(what: str, file: str, owner: str, reading: Reading, shown_id: st
     if reading.failure is Failure.MISSING:
         return Problem(f"{what}-missing", f"{owner} has no {file}")
     if reading.failure is Failure.BUSY and what == "afu-id":
-        return Problem("port-disabled", port_disabled(owner))
+        return Problem(PORT_DISABLED, port_disabled(owner))
     if reading.failure is not None:
         text = f"{file} of {owner} can't be read: {reading.detail}"
         return Problem(f"{what}-unreadable", text)
@@ -70,13 +74,26 @@ def _id_problem(what: str, file: str, owner: str, reading: Reading, shown_id: st
 
 def port_disabled(port: str) -> str:
     """The sentence for a port whose function the driver doesn't show (EBUSY)."""
-    # After a failed programming the drivers don't enable the port, and from then on they count one
-    # disabling too many: further programmings work and leave it disabled, a reset does too
-    # (`fpga_region_program_fpga` in `drivers/fpga/fpga-region.c`, `disable_count` in
-    # `drivers/fpga/dfl-afu-main.c`; seen with Linux 6.1).
+    # After a failed programming the drivers don't enable the port, nor after a reset or a clearing
+    # of errors that the port does not acknowledge. From then on they count one disabling too many:
+    # further programmings work and leave it disabled, a reset does too (`fpga_region_program_fpga`
+    # in `drivers/fpga/fpga-region.c`, `disable_count` in `drivers/fpga/dfl-afu-main.c`; seen with
+    # Linux 6.1).
     return (
         f"{port} is disabled: unless it is being programmed now, its driver keeps it so after a"
-        f" failed programming, until it is bound anew: accelbind fpga rebind {port}"
+        f" failed programming or reset, until it is bound anew: accelbind fpga rebind {port}"
+    )
+
+
+def port_without_driver(port: str) -> Problem:
+    """The problem of a port that no driver serves."""
+    # The in-tree driver adds the device of a released port a second time when it is assigned
+    # (`dfl_fpga_cdev_assign_port`), and Linux gives a driver only to devices that are new (`dead`
+    # in `drivers/base/dd.c`; seen with Linux 6.1). Later kernels make a new device.
+    return Problem(
+        PORT_WITHOUT_DRIVER,
+        f"{port} has no driver, as after it was released and assigned, until the driver of its card"
+        f" is bound anew: accelbind fpga rebind {port}",
     )
 
 

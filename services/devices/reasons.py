@@ -151,7 +151,13 @@ REASONS: Final[Mapping[str, Reason]] = {
     ),
     "port-disabled": Reason(
         "the driver keeps the port disabled (its afu_id gives EBUSY): after a failed programming"
-        " it does so for ever",
+        " or reset it does so for ever",
+        "accelbind fpga rebind PORT, once nobody has a part of its card; a plugin in mode region"
+        " that may write /sys does it by itself",
+    ),
+    "port-without-driver": Reason(
+        "no driver serves the port: Linux (seen with 6.1) gives it none when it is assigned after a"
+        " release",
         "accelbind fpga rebind PORT, once nobody has a part of its card; a plugin in mode region"
         " that may write /sys does it by itself",
     ),

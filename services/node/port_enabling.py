@@ -10,6 +10,7 @@ from typing import Final, NoReturn
 import structlog
 
 from services.containers.holders import Holders
+from services.devices.health import PORT_DISABLED, PORT_WITHOUT_DRIVER
 from services.devices.held import held_parts, port_resources
 from services.devices.model import Card, Inventory
 from services.devices.topology import Topology, card_key, lock_of
@@ -21,7 +22,7 @@ from services.process.errors import AccelbindError, DeviceBusy
 ENABLE_SECONDS: Final = 20.0
 """For a card, whose lock somebody else may hold for half of that."""
 
-DISABLED: Final = "port-disabled"
+DISABLED: Final = frozenset({PORT_DISABLED, PORT_WITHOUT_DRIVER})
 
 log = structlog.get_logger(component="node")
 
@@ -99,6 +100,6 @@ class PortEnabling:
 def _disabled_port(card: Card) -> str:
     """The name of a disabled port of a card, empty if there is none."""
     for port in card.ports:
-        if any(problem.reason == DISABLED for problem in port.problems):
+        if any(problem.reason in DISABLED for problem in port.problems):
             return port.name
     return ""

@@ -20,7 +20,7 @@ from services.process.text import clip, plain
 from services.programming.ioctls import DriverCalls
 from services.programming.lock import card_lock
 from services.programming.port import DeviceFiles, EnginePlace, PortPlace
-from services.programming.port_session import FORBIDDEN, port_session, translated
+from services.programming.port_session import FORBIDDEN, port_session, translated, with_remedy
 
 LOCK_SECONDS: Final = 1.0
 
@@ -79,7 +79,7 @@ def _clear(files: DeviceFiles, register: ErrorFile, value: int) -> None:
         # `Documentation/ABI/testing/sysfs-platform-dfl-{fme,port}`).
         files.write(register.clear, f"{value:#x}\n".encode())
     except OSError as error:
-        raise translated(error, operation) from error
+        raise with_remedy(translated(error, operation), files) from error
 
 
 # Clearing what a workload left -------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Final
 
 from services.devices.hardware.scan import DRIVER_BY_NAME
 from services.devices.hardware.sysfs import Sysfs
-from services.devices.health import Failure
+from services.devices.health import Failure, port_disabled, port_without_driver
 from services.devices.model import Card, Fme, Inventory, Port
 from services.devices.topology import Topology, physical_address, record_key
 from services.process.errors import DeviceGone, HardwareError, InvalidSettings
@@ -170,9 +170,21 @@ class DeviceFiles:
         return self._files.inode(self.folder) == self.inode
 
     @property
+    def has_driver(self) -> bool:
+        """Whether a driver serves this port."""
+        return self.path("id") is not None or self.path("afu_id") is not None
+
+    @property
     def is_disabled(self) -> bool:
         """Whether this port doesn't show its function because its driver keeps it disabled."""
         return self._files.read(f"{self.folder}/afu_id").failure is Failure.BUSY
+
+    @property
+    def unusable(self) -> str:
+        """Why this port can't be used until its card's driver is bound anew; empty if it can."""
+        if self.is_disabled:
+            return port_disabled(self.name)
+        return "" if self.has_driver else port_without_driver(self.name).message
 
     def text(self, file: str) -> str:
         """The content of an attribute, empty if it can't be read."""

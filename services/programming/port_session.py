@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from services.devices.health import port_disabled
 from services.process.errors import DeviceBusy, DeviceGone, DeviceRefused, HardwareError
 from services.process.text import listing
 from services.programming.ioctls import IOCTLS, DriverCalls, DriverNode, holders_of
@@ -32,7 +33,8 @@ class PortSession:
         try:
             self.node.reset_port()
         except OSError as error:
-            raise translated(error, f"{self.place.name} can't be reset") from error
+            failed = translated(error, f"{self.place.name} can't be reset")
+            raise with_remedy(failed, self.files) from error
 
 
 @contextmanager
@@ -81,6 +83,11 @@ def opened_node(
         yield DriverNode(descriptor, node, ioctls, calls)
     finally:
         os.close(descriptor)
+
+
+def with_remedy(error: HardwareError, port: DeviceFiles) -> HardwareError:
+    """An error that also says how to enable its port, if that is disabled now."""
+    return type(error)(f"{error}; {port_disabled(port.name)}") if port.is_disabled else error
 
 
 def busy(place: PortPlace, holders: Sequence[str]) -> DeviceBusy:

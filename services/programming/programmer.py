@@ -5,6 +5,7 @@ All of it is synchronous and may hang in the driver: call it in a thread that ca
 """
 
 import contextlib
+import errno
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from services.devices.hardware.scan import scan
-from services.devices.health import no_fme, port_disabled
+from services.devices.health import PORT_WITHOUT_DRIVER, no_fme
 from services.devices.model import Card, Inventory
 from services.devices.topology import Topology, lock_of
 from services.names import canonical_id
@@ -135,14 +136,15 @@ class Programmer:
 
     def _enabled(self, place: PortPlace) -> PortPlace:
         """A port that its driver does not keep disabled; bind the driver anew if it does."""
-        if not DeviceFiles(self._root, place).is_disabled:
+        unusable = DeviceFiles(self._root, place).unusable
+        if not unusable:
             return place
         if not self._rebinds:
-            raise DeviceRefused(f"{port_disabled(place.name)}, then program it")
+            raise DeviceRefused(f"{unusable}, then program it")
         try:
             ports = self._bind_anew(place.card)
         except HardwareError as error:
-            raise type(error)(f"{port_disabled(place.name)}; {error}") from error
+            raise type(error)(f"{unusable}; {error}") from error
         for each in ports:
             if each.record_key == place.record_key and each.name == place.name:
                 return each
@@ -155,7 +157,7 @@ class Programmer:
         """Bind a card's driver anew if it keeps this port disabled; whether it did."""
         with self._locked(find_port(self._scan(), port).card):
             place = find_port(self._scan(), port)
-            if not DeviceFiles(self._root, place).is_disabled:
+            if not DeviceFiles(self._root, place).unusable:
                 return False
             self._bind_anew(place.card)
             return True
@@ -214,9 +216,11 @@ class Programmer:
                 left = "The port must be reprogrammed"
                 if session.files.is_disabled:
                     left = f"Its driver keeps the port disabled now: {_rebind(place)}"
+                # Who does not answer in time has not looked at the bitstream's end.
+                doubt = "; is the bitstream whole and made for this card?"
+                doubt = doubt if error.errno == errno.EIO else "."
                 raise DeviceRefused(
-                    f"{failed}: the hardware refused ({error.strerror}; {reason}); is the bitstream"
-                    f" whole and made for this card? {left}"
+                    f"{failed}: the hardware refused ({error.strerror}; {reason}){doubt} {left}"
                 ) from error
 
     def _verify(self, session: PortSession, image: Image) -> None:
@@ -253,8 +257,8 @@ class Programmer:
         place = find_port(inventory, port)
         engine = _fitting_engine(place, image)
         files = DeviceFiles(self._root, place)
-        if files.is_disabled:
-            raise DeviceRefused(f"{port_disabled(place.name)}, then program it")
+        if files.unusable:
+            raise DeviceRefused(f"{files.unusable}, then program it")
         if holders := holders_of(files.node()):
             raise busy(place, holders)
         programmed = force or not image.is_in(self._record(place, files))
@@ -314,8 +318,11 @@ class Programmer:
     def reset(self, port: str) -> None:
         """Reset a port and the function in it, if nobody has it; raises errors as `ensure`."""
         place = find_port(self._scan(), port)
-        with self._locked(place.card), port_session(self._root, place, self._calls) as session:
-            session.reset()
+        with self._locked(place.card):
+            if unusable := DeviceFiles(self._root, place).unusable:
+                raise DeviceRefused(f"{unusable}; a reset would leave it as it is")
+            with port_session(self._root, place, self._calls) as session:
+                session.reset()
 
     def release(self, engine: str, port: int) -> None:
         """Take a port from the physical function, so that a virtual one can have it.
@@ -324,9 +331,15 @@ class Programmer:
         """
         self._move(engine, port, DriverNode.release_port, "released")
 
-    def assign(self, engine: str, port: int) -> None:
-        """Give a port back to the physical function; raises errors as `release`."""
+    def assign(self, engine: str, port: int) -> str:
+        """Give a port back to the physical function; a sentence if no driver serves it then.
+
+        Raises errors as `release`.
+        """
         self._move(engine, port, DriverNode.assign_port, "assigned")
+        ports = find_engine(self._scan(), engine).card.ports
+        problems = (each for port in ports for each in port.problems)
+        return next((each.message for each in problems if each.reason == PORT_WITHOUT_DRIVER), "")
 
     def _move(
         self, engine: str, port: int, call: Callable[[DriverNode, int], None], word: str

@@ -92,6 +92,8 @@ def _require_unused(root: Path, card: Card, calls: DriverCalls, failed: str) -> 
         places.append(engine)
     with ExitStack() as stack:
         for place in places:
-            node = DeviceFiles(root, place).node()
-            text = f"{failed}: {place.name}"
+            files, text = DeviceFiles(root, place), f"{failed}: {place.name}"
+            if isinstance(place, PortPlace) and not files.has_driver:
+                continue  # nobody can have it
+            node = files.node()
             stack.enter_context(opened_node(node, text, place, alone=True, calls=calls))

@@ -229,17 +229,24 @@ class Reconfiguration(Feature):
         self.completes = True
         """Whether it ever says that it has finished."""
         self.seconds = 0.0
-        """How long it takes no word after the first."""
+        """How long it works on the words, once it has all of them."""
         self.programmed: list[tuple[int, bytes]] = []
         """The number of each port that it programmed, and the words."""
         self._words = bytearray()
-        self._started = 0.0
+        self._working: tuple[Port, float] | None = None
+        """The port that it works on, and until when."""
+
+    @property
+    def is_working(self) -> bool:
+        """Whether it has all words and has not finished."""
+        return self._working is not None
 
     def read(self, offset: int) -> int:
         """The value of a register."""
-        if offset == self._status and self._words:
-            waits = time.monotonic() < self._started + self.seconds
-            self.put_field(self._status, 0, 8, 0 if waits else self._credit)
+        if self._working and self.completes and time.monotonic() >= self._working[1]:
+            self._finish(self._working[0])
+            self._working = None
+            self.put_field(self._control, 12, 12, 0)
         return super().read(offset)
 
     def write(self, offset: int, value: int) -> None:
@@ -260,12 +267,11 @@ class Reconfiguration(Feature):
             self.put_field(self._status, 0, 63, self._credit)
             self.registers[self._errors] = 0
             self.put_field(self._control, 12, 12, 0)
+            self._working = None
         if value & self._start and not before & self._start:
             self._words.clear()
-            self._started = time.monotonic()
-        if value & self._complete and self.completes:
-            self._finish(self._ports[value >> 7 & 7])
-            self.put_field(self._control, 12, 12, 0)
+        if value & self._complete:
+            self._working = self._ports[value >> 7 & 7], time.monotonic() + self.seconds
 
     def _finish(self, port: Port) -> None:
         match = RAW.match(self._words)

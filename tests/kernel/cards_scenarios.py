@@ -66,6 +66,10 @@ def test_everything_of_a_port_is_shown(bed: Bed) -> None:
         ("dfl-fme.0", 0xB680, (24, 0, 9, 4, 0, 0), -22),  # no such port
         ("dfl-fme.0", 0xB680, (24, 1, 0, 4, 0, 0), -22),  # flags
         ("dfl-fme.0", 0xB680, (24, 0, 0, 4, 0, 0), -14),  # no bitstream there
+        ("dfl-fme.0", 0xB680, (4, 0, 0, 4, 0, 0), -22),  # too short
+        ("dfl-fme.0", 0xB680, (24, 0, 0, 0, 0, 0), -12),  # nothing to program
+        ("dfl-fme.0", 0xB680, (24, 0, 0, 2**32 - 1, 0, 0), -12),
+        ("dfl-port.0", 0xB642, (32, 0, 9, 0, 0, 0, 0, 0), -22),  # no such region
         ("dfl-fme.0", 0x4004B681, (9,), -22),  # release of no port
         ("dfl-fme.0", 0x4004B682, (0,), -16),  # assigning what was not released
     ],

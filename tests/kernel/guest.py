@@ -5,6 +5,7 @@ in a fork of this process, which has imported it: a Python that starts takes sec
 """
 
 import array
+import asyncio
 import contextlib
 import fcntl
 import importlib
@@ -15,18 +16,25 @@ import signal
 import struct
 import subprocess
 import sys
+import time
 import traceback
 import tty
 from collections.abc import Callable, Sequence
+from http import HTTPStatus
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
+from accelbind.plain_port import PlainPort
 from services.bitstreams.storage import read_bitstream
+from services.node.table import Table
 from services.process.errors import HardwareError
 from services.programming.image import Image
 from services.programming.ioctls import KERNEL
 from services.programming.programmer import Programmer
+from simulator.apiserver import __main__ as apiserver
+from simulator.client import Client
+from simulator.kubelet import __main__ as kubelet
 from tests.kernel.line import receive, send
 from tests.support import eventually
 
@@ -35,13 +43,15 @@ PRELOADED: Final = (
     "accelbind.devices",
     "accelbind.fpga.command",
     "accelbind.plugin",
+    "accelbind.dra",
+    "dra.process",
     "plugin.process",
-    "simulator.kubelet.__main__",
 )
 HOME: Final = Path("/run/bed")
 """A file system in memory; all others but those of the kernel are read-only."""
 
 _started: list[int] = []
+_held: set[int] = set()
 
 
 def read(path: str) -> str:
@@ -94,8 +104,15 @@ def accelbind(*arguments: str) -> tuple[int, str, str]:
     return os.waitstatus_to_exitcode(status), stdout, stderr
 
 
+def ask(kubeconfig: str, method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
+    """The answer of the API server stand-in."""
+    with Client(Path(kubeconfig)) as client:
+        kind = "merge-patch+json" if method == "PATCH" else "json"
+        return client.ask(method, path, body=body, content_type=f"application/{kind}")
+
+
 def start(*arguments: str) -> int:
-    """Start the command line, or with `kubelet` the stand-in; the process's id."""
+    """Start the command line, or the stand-in `kubelet` or `apiserver`; the process's id."""
     log = HOME / f"{arguments[0]}.log"
     _started.append(_forked(lambda: _command(arguments), log, log))
     return _started[-1]
@@ -113,16 +130,35 @@ def wait_for_path(path: str, seconds: float = 60.0) -> None:
     eventually(Path(path).exists, timeout=seconds, what=path)
 
 
+def table() -> Table:
+    """The devices of the plugin or driver that runs."""
+    status, found = PlainPort("127.0.0.1", 9102).devices()
+    assert status == HTTPStatus.OK, found.problems
+    return found
+
+
+def seconds_until_gone(*orders: tuple[str, str]) -> float:
+    """Write texts into files; how long it then takes until no healthy device is offered."""
+    for file, text in orders:
+        write(file, text)
+    started = time.monotonic()
+    eventually(lambda: all(each.reasons or not each.resource for each in table().devices))
+    return time.monotonic() - started
+
+
 def hold(node: str) -> int:
     """Open a device node and keep it open; the descriptor, or the negative errno."""
     try:
-        return os.open(node, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(node, os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
         return -(error.errno or 1)
+    _held.add(descriptor)
+    return descriptor
 
 
 def let_go(descriptor: int) -> None:
     """Close what `hold` opened."""
+    _held.remove(descriptor)
     os.close(descriptor)
 
 
@@ -195,6 +231,8 @@ def _forked(call: Callable[[], int], stdout: Path, stderr: Path) -> int:
     code = 70
     try:
         os.setsid()
+        for descriptor in _held:
+            os.close(descriptor)
         for path, number in ((stdout, 1), (stderr, 2)):
             flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if stdout == stderr else os.O_TRUNC)
             os.dup2(os.open(path, flags), number)
@@ -214,9 +252,10 @@ def _forked(call: Callable[[], int], stdout: Path, stderr: Path) -> int:
 
 def _command(arguments: Sequence[str]) -> int:
     if arguments[0] == "kubelet":
-        from simulator.kubelet.__main__ import main as kubelet  # noqa: PLC0415 - in the fork
-
-        return kubelet(arguments[1:])
+        return kubelet.main(arguments[1:])
+    if arguments[0] == "apiserver":
+        asyncio.run(apiserver.run(apiserver.parser().parse_args(arguments[1:])))
+        return 0
     from accelbind.cli import main as command  # noqa: PLC0415 - in the fork
 
     return command(arguments)

@@ -15,6 +15,7 @@ from services.devices.health import (
     Reading,
     evaluate_id,
     evaluate_register,
+    port_without_driver,
 )
 from services.devices.model import Card, Fme, PciFunction, Port, Problem
 from services.devices.ofs import has_no_afu
@@ -130,14 +131,16 @@ class _PartReader:
 
     def read_port(self, pci: PciFunction | None) -> Port:
         reading = self._files.read(f"{self._folder}/afu_id")
+        number = self._files.read(f"{self._folder}/id")
         afu_id, problem = evaluate_id("afu-id", "afu_id", self._name, reading)
+        if {reading.failure, number.failure} == {Failure.MISSING}:
+            problem = port_without_driver(self._name)
         self._note(problem)
         self._note(self._files.node_problem(self._name))
         errors, *_ = [self._read_register(each) for each in PORT_REGISTERS]
-        number = self._files.text(f"{self._folder}/id")
         return Port(
             name=self._name,
-            number=int(number) if _DECIMAL.fullmatch(number) else None,
+            number=int(number.text) if _DECIMAL.fullmatch(number.text) else None,
             afu_id=afu_id,
             problems=tuple(self._problems),
             pci=pci,

@@ -6,6 +6,7 @@ from services.devices.health import (
     RegisterStatus,
     evaluate_id,
     evaluate_register,
+    port_without_driver,
 )
 from services.devices.model import Problem
 
@@ -54,6 +55,12 @@ def test_a_port_whose_function_is_refused_is_disabled() -> None:
     other = evaluate_id("interface-id", "compat_id", "dfl-fme.0", busy)[1]
     assert other
     assert other.reason == "interface-id-unreadable"
+
+
+def test_a_port_without_driver_names_the_command() -> None:
+    problem = port_without_driver("dfl-port.0")
+    assert problem.reason == "port-without-driver"
+    assert problem.message.endswith("accelbind fpga rebind dfl-port.0")
 
 
 OF = "errors/errors of dfl-port.0"

@@ -1,0 +1,194 @@
+"""A cluster of one node in a kernel of the bed: API server and kubelet are stand-ins."""
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import yaml
+
+from plugin.node_mode import ANNOTATION
+from services.node.table import Row, Table
+from simulator.bitstreams import make_gbs
+from simulator.cards import A10_INTERFACE, NLB0, NLB3
+from simulator.client import Json
+from simulator.driver import raw_bitstream
+from simulator.kubelet.reports import GIVEN_ANNOTATION
+from tests.kernel.bed import Bed, Done
+from tests.plugin.support import REGION, container, functions, pod
+from tests.services.building import function, region
+from tests.support import eventually
+
+NODE: Final = (
+    *("--kubelet-dir", "/run/k", "--pod-logs-dir", "/run/k/pod-logs", "--state-dir", "/run/state"),
+)
+SECONDS: Final = 30.0
+_KUBECONFIG: Final = "/run/bed/api/kubeconfig"
+_PROCESS: Final = (
+    *("--kubeconfig", _KUBECONFIG, "--node-name", "n1", "--bitstreams", "/run/bitstreams"),
+    *("--metrics-host", "127.0.0.1", "--healthy-after", "1", "--sensor-interval", "1"),
+)
+_CLAIMS: Final = "/apis/resource.k8s.io/v1"
+_PODS: Final = "/api/v1/namespaces/ns/pods"
+_MAPPINGS: Final = "/apis/fpga.intel.com/v2/namespaces/ns"
+
+
+class Cluster:
+    """The cluster, with mappings and bitstreams of both functions; `process` serves its node."""
+
+    process = 0
+
+    def __init__(self, bed: Bed) -> None:
+        self.bed = bed
+        bed.call("start", "apiserver", "--dir", "/run/bed/api")
+        bed.call("wait_for_path", _KUBECONFIG)
+        ready = ("--kubeconfig", _KUBECONFIG, "--ready-file", "/run/bed/kubelet.ready")
+        quick = ("--dir", "/run/k", "--node-name", "n1", "--retry-seconds", "1")
+        bed.call("start", "kubelet", *quick, *ready)
+        bed.call("wait_for_path", "/run/bed/kubelet.ready")
+        self.ask("POST", "/api/v1/namespaces", {"kind": "Namespace", "metadata": {"name": "ns"}})
+        self.ask("POST", f"{_MAPPINGS}/fpgaregions", region("any"))
+        for name, afu in (("nlb0", NLB0), ("nlb3", NLB3)):
+            mapping = function(name, "region", afu=afu)
+            self.ask("POST", f"{_MAPPINGS}/acceleratorfunctions", mapping)
+            file = f"/run/{name}.gbs"
+            bed.call("create", file, make_gbs(A10_INTERFACE, afu, raw_bitstream(afu)))
+            bed.accelbind("bitstream", "install", file, "--bitstreams", "/run/bitstreams")
+
+    def ask(self, method: str, path: str, body: Json | None = None) -> Json:
+        """The answer of the API server."""
+        answer: Json = self.bed.call("ask", _KUBECONFIG, method, path, body)
+        return answer
+
+    def annotate(self, mode: str | None) -> None:
+        """Set the node's annotation for the mode, or remove it."""
+        self.ask("PATCH", "/api/v1/nodes/n1", {"metadata": {"annotations": {ANNOTATION: mode}}})
+
+    @contextlib.contextmanager
+    def serving(self, command: str, *flags: str) -> Iterator[None]:
+        """Have the plugin or the DRA driver serve the node; all pods are deleted before it ends."""
+        self.start(command, *flags)
+        try:
+            yield
+        finally:
+            for each in self.pods():
+                self.delete(each)
+            code = self.bed.call("end", self.process)
+        assert code == 0, self.log(command)
+
+    def start(self, command: str, *flags: str) -> None:
+        """Start the process that serves the node."""
+        self.process = self.bed.call("start", command, *NODE, *_PROCESS, *flags)
+
+    def log(self, command: str) -> str:
+        """What a process has written."""
+        text: str = self.bed.call("read", f"/run/bed/{command}.log")
+        return text
+
+    def command(self, *arguments: str) -> Done:
+        """A command that has the node's folders."""
+        return self.bed.accelbind(*arguments, *NODE)
+
+    def offered(self) -> list[Row]:
+        """The devices that the plugin or driver offers."""
+        table: Table = self.bed.call("table")
+        return [each for each in table.devices if each.resource]
+
+    def resources(self) -> dict[str, str]:
+        """The resource of each device."""
+        return {each.device: each.resource for each in self.offered()}
+
+    def devices(self) -> dict[str, list[str]]:
+        """The reasons of each device to be unhealthy."""
+        return {each.device: [one.reason for one in each.reasons] for each in self.offered()}
+
+    def offers(self, *devices: str, **unhealthy: str) -> None:
+        """Wait until these devices are offered as healthy, and others for a reason as not."""
+        wanted = {key: list[str]() for key in devices}
+        wanted |= {key: [reason] for key, reason in unhealthy.items()}
+
+        def found() -> bool:
+            assert (now := self.devices()) == wanted, now
+            return True
+
+        eventually(found, SECONDS)
+
+    def allocatable(self, resource: str, count: int) -> None:
+        """Wait until the node has so many devices of a resource to give."""
+
+        def found() -> bool:
+            status = self.ask("GET", "/api/v1/nodes/n1")["status"]
+            return int(status["allocatable"].get(resource, 0)) == count
+
+        eventually(found, SECONDS, what=f"{count} of {resource}")
+
+    def create(self, name: str, *containers: Json, **spec: Any) -> None:
+        """Create a pod, which is scheduled."""
+        made = pod(name, *containers)
+        made["spec"] = {key: made["spec"][key] for key in ("containers",)} | spec
+        self.ask("POST", _PODS, made)
+
+    def wants(self, name: str, *afus: str) -> None:
+        """Create a pod with a container for each function, `c0` and so on."""
+        self.create(
+            name,
+            *(container(f"c{n}", REGION, 1, functions(afu)) for n, afu in enumerate(afus)),
+        )
+
+    def claims(self, name: str, template: str) -> None:
+        """Create a pod with a claim, made from the template of a mapping."""
+        container = {"name": "c", "image": "i", "resources": {"claims": [{"name": "fpga"}]}}
+        claim = {"name": "fpga", "resourceClaimTemplateName": template}
+        self.create(name, container, resourceClaims=[claim])
+
+    def runs(self, name: str) -> dict[str, set[str]]:
+        """Wait until a pod runs; the nodes of each of its containers."""
+
+        def nodes() -> Mapping[str, set[str]] | None:
+            found = self.ask("GET", f"{_PODS}/{name}")
+            states = found["status"].get("containerStatuses") or []
+            if not states or not all("running" in each["state"] for each in states):
+                return None
+            given = json.loads(found["metadata"]["annotations"][GIVEN_ANNOTATION])
+            return {key: {each["hostPath"] for each in given[key]["devices"]} for key in given}
+
+        try:
+            return dict(eventually(nodes, SECONDS))
+        except AssertionError as error:
+            raise AssertionError(self.why(name)) from error
+
+    def why(self, name: str) -> str:
+        """Why a pod does not run."""
+        events = self.ask("GET", "/api/v1/namespaces/ns/events")["items"]
+        about = [each["message"] for each in events if each["involvedObject"]["name"] == name]
+        return json.dumps([self.ask("GET", f"{_PODS}/{name}")["status"], about])
+
+    def waits(self, name: str, words: str) -> None:
+        """Wait until a pod waits, and says so."""
+        eventually(lambda: words in self.why(name), SECONDS, what=f"{words}: {self.why(name)}")
+
+    def pods(self) -> list[str]:
+        """The names of all pods."""
+        return [each["metadata"]["name"] for each in self.ask("GET", _PODS)["items"]]
+
+    def delete(self, name: str) -> None:
+        """Delete a pod, and wait until it has ended."""
+        self.ask("DELETE", f"{_PODS}/{name}")
+        eventually(lambda: name not in self.pods(), SECONDS, what=f"the end of {name}")
+
+    def prepare_claims(self) -> None:
+        """Create the DeviceClasses and templates for the mappings."""
+        flags = ("--kubeconfig", _KUBECONFIG)
+        classes = self.bed.accelbind("dra", "classes", *flags).stdout
+        for each in filter(None, yaml.safe_load_all(classes)):
+            self.ask("POST", f"{_CLAIMS}/deviceclasses", each)
+        for name in ("nlb0", "nlb3"):
+            made = self.bed.accelbind("dra", "template", name, "-n", "ns", *flags).stdout
+            path = f"{_CLAIMS}/namespaces/ns/resourceclaimtemplates"
+            self.ask("POST", path, yaml.safe_load(made))
+
+    def published(self) -> set[str]:
+        """The devices in slices that have no taint."""
+        items = self.ask("GET", f"{_CLAIMS}/resourceslices")["items"]
+        devices = [each for item in items for each in item["spec"].get("devices") or []]
+        return {each["name"] for each in devices if not each.get("taints")}

@@ -1,0 +1,209 @@
+"""Pods on the driver: functions that are programmed before their containers start."""
+
+import pytest
+
+from simulator.cards import NLB0, NLB3
+from simulator.registers.cards import PAC_A10, DflCard
+from simulator.registers.features import Reconfiguration
+from tests.kernel.bed import DRIVER, Bed
+from tests.kernel.cluster import SECONDS, Cluster
+from tests.plugin.support import REGION, container
+from tests.support import eventually
+
+pytestmark = pytest.mark.usefixtures("card")
+
+CARDS = (PAC_A10, PAC_A10)
+
+PLUGIN = ("--mode", "region", "--scan-interval", "0.5")
+ADDRESSES = ("0000:00:00.0", "0000:00:01.0")
+PCI = "/sys/bus/pci"
+PORTS = {"/dev/dfl-port.0", "/dev/dfl-port.1"}
+REGIONS = ("dfl-fme.0", "dfl-fme.1")
+
+
+@pytest.fixture(scope="module")
+def cluster(bed: Bed) -> Cluster:
+    return Cluster(bed)
+
+
+def afu(bed: Bed, number: int) -> str:
+    """The function that a port shows."""
+    text: str = bed.call("shell", f"cat /sys/bus/platform/devices/dfl-port.{number}/afu_id").strip()
+    return text
+
+
+def programmed(bed: Bed) -> list[int]:
+    """How often each card was programmed."""
+    return [len(each.reconfiguration.programmed) for each in bed.cards]
+
+
+def test_two_containers_get_two_functions_each_on_a_card_of_its_own(
+    bed: Bed, cluster: Cluster
+) -> None:
+    with cluster.serving("plugin", *PLUGIN):
+        cluster.allocatable(REGION, 2)
+        cluster.wants("two", NLB0, NLB3)
+        nodes = cluster.runs("two")
+        ports = {key: int(next(iter(nodes[key]))[-1]) for key in nodes}
+        assert sorted(ports.values()) == [0, 1]
+        assert {key: afu(bed, ports[key]) for key in ports} == {"c0": NLB0, "c1": NLB3}
+        before = programmed(bed)
+        cluster.delete("two")
+        cluster.wants("again", NLB3)  # least work: it is there
+        assert cluster.runs("again")["c0"]
+        assert sum(programmed(bed)) <= sum(before) + 1
+
+
+def test_a_failed_programming_is_followed_by_a_good_one_without_a_person(
+    bed: Bed, cluster: Cluster
+) -> None:
+    with cluster.serving("plugin", *PLUGIN):
+        cluster.allocatable(REGION, 2)
+        for each in bed.cards:
+            each.reconfiguration.refusal = Reconfiguration.CRC
+        cluster.wants("fails", NLB3)
+        cluster.waits("fails", "reconfig CRC error")
+        eventually(lambda: ["port-disabled"] in cluster.devices().values())
+        for each in bed.cards:
+            each.reconfiguration.refusal = 0
+        cluster.runs("fails")
+        assert NLB3 in (afu(bed, 0), afu(bed, 1))
+        cluster.offers(*REGIONS)
+
+
+def test_a_start_is_refused_while_a_process_has_the_port(bed: Bed, cluster: Cluster) -> None:
+    held = [bed.call("hold", f"/dev/dfl-port.{number}") for number in range(len(CARDS))]
+    with cluster.serving("plugin", *PLUGIN):
+        cluster.allocatable(REGION, 2)
+        cluster.wants("waits", NLB3)
+        cluster.waits("waits", "is in use by")
+        assert programmed(bed) == [0, 0]
+        for each in held:
+            bed.call("let_go", each)
+        assert cluster.runs("waits")
+
+
+@pytest.mark.parametrize(
+    ("mode", "devices", "nodes"),
+    [
+        ("af", ["dfl-port.0", "dfl-port.1"], PORTS),
+        ("regiondevel", REGIONS, {*PORTS, "/dev/dfl-fme.0", "/dev/dfl-fme.1"}),
+        ("bdf", ["00:00.0", "00:01.0"], PORTS),
+        ("units", ["0", "1"], set()),
+    ],
+)
+def test_a_mode_gives_its_devices_and_a_change_of_it_others(
+    bed: Bed, cluster: Cluster, mode: str, devices: list[str], nodes: set[str]
+) -> None:
+    with cluster.serving("plugin", "--mode", mode, "--units", "2", "--enforce-mappings", "never"):
+        cluster.offers(*devices)
+        (resource,) = set(cluster.resources().values())
+        cluster.allocatable(resource, 2)
+        cluster.create(mode, container("c", resource, 2))
+        assert cluster.runs(mode)["c"] == nodes
+        cluster.delete(mode)
+        cluster.annotate("region")
+        eventually(lambda: bed.call("table").mode == "region")
+        cluster.offers(*REGIONS)
+        cluster.wants("region", NLB3)
+        (port,) = cluster.runs("region")["c0"]
+        assert afu(bed, int(port[-1])) == NLB3
+    cluster.annotate(None)
+
+
+def test_a_plugin_killed_while_the_kernel_programs_is_followed_by_the_right_function(
+    bed: Bed, cluster: Cluster
+) -> None:
+    for each in bed.cards:
+        each.reconfiguration.seconds = 4
+    with cluster.serving("plugin", *PLUGIN):
+        cluster.allocatable(REGION, 2)
+        cluster.wants("p", NLB3)
+        eventually(lambda: any(each.reconfiguration.is_working for each in bed.cards))
+        assert bed.call("end", cluster.process, 9) == -9
+        for each in bed.cards:
+            each.reconfiguration.seconds = 0
+        cluster.start("plugin", *PLUGIN)
+        (port,) = cluster.runs("p")["c0"]
+        assert afu(bed, int(port[-1])) == NLB3
+        assert sum(programmed(bed)) == 2  # what was begun and not recorded is done again
+
+
+def test_cards_that_come_back_in_the_other_order_keep_their_functions(
+    bed: Bed, cluster: Cluster, card: DflCard
+) -> None:
+    file = "/run/nlb3.gbs"
+    assert bed.accelbind("fpga", "program", "dfl-port.0", file, "--force").code == 0
+    with cluster.serving("plugin", "--mode", "af"):
+        cluster.offers("dfl-port.0", "dfl-port.1")
+        before = cluster.resources()
+        assert len(set(before.values())) == 2
+        for each in ADDRESSES:
+            bed.call("write", f"{PCI}/devices/{each}/remove", "1")
+        for is_gone in (True, False):  # the second card comes back first
+            card.function.is_gone = is_gone
+            bed.call("write", f"{PCI}/rescan", "1")
+        assert afu(bed, 1) == NLB3
+        after = {"dfl-port.1": before["dfl-port.0"], "dfl-port.0": before["dfl-port.1"]}
+        eventually(lambda: cluster.resources() == after, SECONDS)
+        cluster.offers("dfl-port.0", "dfl-port.1")
+        cluster.allocatable(before["dfl-port.0"], 1)
+        cluster.create("p", container("c", before["dfl-port.0"]))
+        assert cluster.runs("p")["c"] == {"/dev/dfl-port.1"}
+
+
+def test_a_driver_unbound_under_a_running_container_takes_only_its_device(
+    bed: Bed, cluster: Cluster
+) -> None:
+    with cluster.serving("plugin", *PLUGIN):
+        cluster.allocatable(REGION, 2)
+        cluster.wants("p", NLB3)
+        (port,) = cluster.runs("p")["c0"]
+        number = int(port[-1])
+        eventually(lambda: any(each.holders for each in cluster.offered()), SECONDS)
+        bed.call("write", f"{DRIVER}/unbind", ADDRESSES[number])
+        cluster.allocatable(REGION, 1)
+        cluster.offers(REGIONS[1 - number], **{REGIONS[number]: "gone"})
+        assert cluster.runs("p")["c0"] == {port}
+        cluster.delete("p")
+        cluster.wants("other", NLB3)
+        assert cluster.runs("other")["c0"] == {f"/dev/dfl-port.{1 - number}"}
+        bed.call("write", f"{DRIVER}/bind", ADDRESSES[number])
+        cluster.wants("again", NLB0)
+        assert cluster.runs("again")["c0"] == {port}
+        assert [afu(bed, each) for each in (number, 1 - number)] == [NLB0, NLB3]
+
+
+@pytest.mark.parametrize("command", ["plugin", "dra"])
+def test_cards_that_are_all_removed_at_once_are_gone_within_two_seconds(
+    bed: Bed, cluster: Cluster, command: str
+) -> None:
+    flags = ("--mode", "af") if command == "plugin" else ("--cdi-dir", "/run/k/cdi")
+    with cluster.serving(command, *flags, "--scan-interval", "600"):
+        eventually(lambda: cluster.devices() and not any(cluster.devices().values()), SECONDS)
+        orders = [(f"{PCI}/devices/{each}/remove", "1") for each in ADDRESSES]
+        assert bed.call("seconds_until_gone", *orders) < 2
+        bed.call("write", f"{PCI}/rescan", "1")
+        eventually(lambda: not any(cluster.devices().values()), SECONDS)
+
+
+def test_a_port_that_was_released_and_assigned_is_enabled_without_a_person(
+    bed: Bed, cluster: Cluster
+) -> None:
+    engine = ("dfl-fme.0", "--port", "0", "--state-dir", "/run/state")
+    with cluster.serving("plugin", *PLUGIN):
+        cluster.offers(*REGIONS)
+        assert bed.accelbind("fpga", "release", *engine).code == 0
+        cluster.offers("dfl-fme.1", **{"dfl-fme.0": "no-port"})
+        assert bed.accelbind("fpga", "assign", *engine).code == 0
+        cluster.offers(*REGIONS)
+
+
+def test_a_claim_is_prepared_by_programming(bed: Bed, cluster: Cluster) -> None:
+    cluster.prepare_claims()
+    with cluster.serving("dra", "--cdi-dir", "/run/k/cdi", "--scan-interval", "0.5"):
+        eventually(lambda: len(cluster.published()) == 2, SECONDS)
+        cluster.claims("p", "nlb3")
+        (port,) = cluster.runs("p")["c"]
+        assert afu(bed, int(port[-1])) == NLB3
+        assert sum(programmed(bed)) == 1
