@@ -89,7 +89,7 @@ async def follow_card_events(
         with connect() as source:
             request_rescan()  # for what happened before
             while True:
-                if await _receive(source, subsystems()):
+                if await _receive(source, subsystems):
                     request_rescan()
                 await asyncio.sleep(PAUSE_SECONDS)
     except OSError as error:
@@ -99,7 +99,7 @@ async def follow_card_events(
         )
 
 
-async def _receive(source: socket.socket, subsystems: Collection[str]) -> bool:
+async def _receive(source: socket.socket, subsystems: Callable[[], Collection[str]]) -> bool:
     """Wait for messages and read all that are there; whether one of them was about a card."""
     try:
         messages = [await asyncio.get_running_loop().sock_recv(source, MAX_MESSAGE)]
@@ -112,4 +112,5 @@ async def _receive(source: socket.socket, subsystems: Collection[str]) -> bool:
         # They came too fast, and may have been about a card.
         log.debug("uevents were lost")
         return True
-    return any(is_relevant(each, subsystems) for each in messages)
+    wanted = subsystems()  # now: while this waited, device types may have changed
+    return any(is_relevant(each, wanted) for each in messages)

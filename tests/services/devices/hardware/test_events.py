@@ -4,7 +4,7 @@ import os
 import socket
 import struct
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -77,10 +77,12 @@ class Requests:
 
 
 @asynccontextmanager
-async def following(source: socket.socket) -> AsyncIterator[Requests]:
+async def following(
+    source: socket.socket, subsystems: Collection[str] = ("fpga", "pci", "mem")
+) -> AsyncIterator[Requests]:
     """Follow events; the first rescan has been requested by then."""
     requests = Requests()
-    followed = follow_card_events(requests, lambda: {"fpga", "pci", "mem"}, connect=lambda: source)
+    followed = follow_card_events(requests, lambda: frozenset(subsystems), connect=lambda: source)
     task = asyncio.create_task(followed)
     await eventually_async(lambda: requests.count == 1)
     yield requests
@@ -97,6 +99,16 @@ async def test_a_burst_requests_one_rescan(wire: Wire) -> None:
         wire[1].send(kernel("fpga"))
         await eventually_async(lambda: requests.count > 2)
     assert requests.count == 3
+
+
+@pytest.mark.anyio
+async def test_the_first_event_of_a_new_device_type_counts(wire: Wire) -> None:
+    subsystems: set[str] = set()
+    async with following(wire[0], subsystems) as requests:
+        await asyncio.sleep(0)  # it waits for an event
+        subsystems.add("cuse")
+        wire[1].send(kernel("cuse"))
+        await eventually_async(lambda: requests.count == 2)
 
 
 class Scripted(socket.socket):
