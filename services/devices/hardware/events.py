@@ -1,9 +1,8 @@
 """When to rescan the cards: the kernel reports devices that come and go as uevents.
 
 A netlink socket gets a datagram for each event (netlink(7), NETLINK_KOBJECT_UEVENT): `KEY=value`
-pairs, each closed by a NUL, behind a line of the kernel's (`lib/kobject_uevent.c`) or a binary
-header of udev's (`device-monitor.c`), which test beds send. For what they don't report (errors,
-heat, a new AFU) there is the periodic scan.
+pairs, each closed by a NUL, behind a line with the device's path (`lib/kobject_uevent.c`). For what
+they don't report (errors, heat, a new AFU) there is the periodic scan.
 """
 
 import asyncio

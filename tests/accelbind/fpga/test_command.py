@@ -1,4 +1,4 @@
-"""`accelbind fpga` where no driver is needed; see tests/umockdev for what asks one."""
+"""`accelbind fpga` where no driver is needed; see tests/kernel for what asks one."""
 
 import json
 import shutil

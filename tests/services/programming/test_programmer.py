@@ -1,4 +1,4 @@
-"""Programming below an injected root, with a stand-in for the driver; see tests/umockdev too."""
+"""Programming below an injected root, with a stand-in for the driver; see tests/kernel too."""
 
 import errno
 import os
