@@ -91,6 +91,7 @@ class DraParts(NodeProcess):
             reports=self.reports,
             records=self.records,
             problems=self.leftover_claims.problems,
+            programs=settings.programming is Programming.ON_PREPARE,
         )
         self.node.follow(self.devices.on_scan)
         self.registry.register(self.node.collector)

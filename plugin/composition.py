@@ -111,6 +111,7 @@ class ModeParts:
             reports=process.reports,
             units=settings.units,
             records=self._records,
+            programs=(mode is PluginMode.REGION and settings.programming is not Programming.NONE),
         )
         for publisher in self.cdi.values():  # the files are there before the kubelet knows
             self.node.follow(publisher.on_scan)
@@ -259,7 +260,7 @@ class ModeParts:
         programs = self._process.settings.programming is not Programming.NONE
         return RegionStartPolicy(
             self._claims(),
-            self.node.region_programming(programs=programs),
+            self.node.region_programming(),
             programs=programs,
             record_event=self._process.record_event,
         )

@@ -2,10 +2,12 @@
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import NoReturn
 
 import structlog
 
+from services.node.events import Change, changes
 from services.node.ledger import World, step
 from services.node.state import NodeState, OnScan
 from services.process.outage import Outage
@@ -16,7 +18,8 @@ log = structlog.get_logger(component="node")
 class Discovery:
     """Reads the node every `interval` seconds, or on request, by `read_world`.
 
-    After each reading that did not fail, `on_scan` are called in their order.
+    After each reading that did not fail, `on_change` gets each change, and `on_scan` are called in
+    their order.
     """
 
     def __init__(
@@ -25,11 +28,13 @@ class Discovery:
         read_world: Callable[[], Awaitable[World]],
         *,
         interval: float,
+        on_change: Callable[[Change], None] = lambda _: None,
         on_scan: Sequence[OnScan] = (),
     ) -> None:
         self._state = state
         self._read_world = read_world
         self._interval = interval
+        self._on_change = on_change
         self._on_scan = on_scan
         self._outage = Outage(
             log,
@@ -46,10 +51,14 @@ class Discovery:
     async def run_once(self) -> None:
         """Scan once, update the ledger, and call who is interested."""
         world, state = await self._read_world(), self._state
-        state.ledger = step(state.ledger, world, time.monotonic())
+        world = replace(world, attempts=state.attempts)
+        before, state.attempts = state.ledger, frozenset()
+        state.ledger = step(before, world, time.monotonic())
         self._outage.update(world.error)
         if not world.is_known:
             return
         state.scanned.set()
+        for change in changes(before, state.ledger):
+            self._on_change(change)
         for on_scan in self._on_scan:
             on_scan(state)

@@ -8,7 +8,7 @@ from typing import Self
 from services.devices.model import Device, Inventory
 from services.devices.resources import AdvertisedResources
 from services.devices.types.build import NOT_MATCHED
-from services.node.ledger import RECOVERING
+from services.node.ledger import RECOVERING, Ledger
 from services.process.text import count
 
 
@@ -82,7 +82,15 @@ class Change:
     """The reason of its Event; empty if only the log has it."""
 
 
-def inventory_changes(before: Inventory, now: Inventory) -> Iterator[Change]:
+def changes(before: Ledger, now: Ledger) -> Iterator[Change]:
+    """Yield the changes between two ledgers: of the node, of cards, of devices."""
+    inventory = now.inventory or Inventory()
+    yield from _inventory_changes(before.inventory or Inventory(), inventory)
+    if now.offer is not before.offer:
+        yield from _device_changes(before.offer, now.offer, inventory)
+
+
+def _inventory_changes(before: Inventory, now: Inventory) -> Iterator[Change]:
     """Problems of the node, such as a driver that isn't loaded, and of cards."""
     for reason in dict.fromkeys(each.reason for each in now.problems):
         same = [each for each in now.problems if each.reason == reason]
@@ -109,7 +117,7 @@ def inventory_changes(before: Inventory, now: Inventory) -> Iterator[Change]:
             yield Change("card readable", subject, text, event=EventReason.CARD_READABLE)
 
 
-def device_changes(
+def _device_changes(
     before: AdvertisedResources, now: AdvertisedResources, inventory: Inventory
 ) -> Iterator[Change]:
     """Devices that came, went, or whose health changed."""

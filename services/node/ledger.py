@@ -48,6 +48,7 @@ from services.devices.resources import (
 from services.devices.topology import card_key, lock_of, record_key
 from services.names import FUNCTION_PREFIX
 from services.node.conflicts import DUPLICATE, claimants_of, conflict
+from services.node.repairs import Attempts, still_tried
 
 HUNG_IN_DRIVER: Final = "card-hung-in-driver"
 RECOVERING: Final = "recovering"
@@ -70,6 +71,10 @@ class Rules:
     """Seconds between two readings for both to count."""
     programs_virtual: frozenset[str] = frozenset()
     """The drivers that program ports on virtual functions."""
+    clears_errors: bool = True
+    """Whether errors that containers left in ports are cleared."""
+    enables_ports: bool = False
+    """Whether disabled ports are enabled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +97,8 @@ class World:
     """Records of ports whose programming began and has not succeeded."""
     problems: Mapping[str, Problem] = field(default_factory=dict)
     """Problems known from elsewhere, by the id of a device."""
+    attempts: Attempts = frozenset()
+    """Repairs that were tried since the last reading."""
 
     @property
     def is_known(self) -> bool:
@@ -144,12 +151,15 @@ class Ledger:
     types: Share = field(default_factory=Share)
     raw: Mapping[tuple[str, str], Card] = field(default_factory=dict)
     """The cards as they were read when nobody worked on them, by driver and name."""
+    tried: Attempts = frozenset()
+    """Repairs that are not tried again."""
 
 
 def step(ledger: Ledger, world: World, now: float) -> Ledger:
     """The ledger after one reading of the node; `now` is a clock that doesn't go back."""
+    tried = ledger.tried | world.attempts
     if world.holders is None or not world.is_known:
-        return replace(ledger, error=world.error)
+        return replace(ledger, error=world.error, tried=tried)
     held = held_parts(held_by_pods(world.holders))
     raw, cards, fpgas = ledger.raw, ledger.inventory and ledger.inventory.cards, ledger.fpgas
     if world.cards is not None:
@@ -173,6 +183,7 @@ def step(ledger: Ledger, world: World, now: float) -> Ledger:
         fpgas=fpgas,
         types=types,
         raw=raw,
+        tried=still_tried(tried, cards or (), held_parts(world.holders)),
     )
 
 

@@ -42,6 +42,7 @@ def rules_of(settings: NodeSettings, mode: PluginMode, units: int) -> Rules:
         settings.healthy_after,
         settings.scan_interval * SPACING,
         frozenset(driver.name for driver in DRIVERS if driver.programs_virtual),
+        clears_errors=settings.clear_errors,
     )
 
 

@@ -9,11 +9,8 @@ from typing import Final
 
 import structlog
 
-from services.devices.model import Inventory, PluginMode
-from services.devices.resources import NOTHING_ADVERTISED, AdvertisedResources
 from services.kube.events import EventRecord, node_reference
-from services.node.events import EventReason, device_changes, inventory_changes
-from services.node.state import NodeState
+from services.node.events import Change, EventReason
 from services.process.text import plain
 
 _MAX: Final = 800
@@ -28,24 +25,13 @@ class NodeReports:
     def __init__(self, name: str, record_event: Callable[[EventRecord], None]) -> None:
         self._about = node_reference(name)
         self._record_event = record_event
-        self._inventory = Inventory()
-        self._advertised: AdvertisedResources = NOTHING_ADVERTISED
-        self._mode = PluginMode.AF
 
-    def on_scan(self, state: NodeState) -> None:
-        """Log and report what a scan found and what is offered of it, if that has changed."""
-        now, before = state.inventory or Inventory(), self._advertised
-        if self._mode is not state.mode:
-            before = NOTHING_ADVERTISED  # its devices have not vanished
-        changes = [*inventory_changes(self._inventory, now)]
-        if state.advertised is not before:
-            changes += device_changes(before, state.advertised, now)
-        for change in changes:
-            write_log = log.warning if change.warning else log.info
-            write_log(change.what, subject=change.subject, message=change.message)
-            if change.event:
-                self._record(change.subject, change.event, change.message, warning=change.warning)
-        self._inventory, self._advertised, self._mode = now, state.advertised, state.mode
+    def changed(self, change: Change) -> None:
+        """Log a change, and record its Event."""
+        write_log = log.warning if change.warning else log.info
+        write_log(change.what, subject=change.subject, message=change.message)
+        if change.event:
+            self._record(change.subject, change.event, change.message, warning=change.warning)
 
     def errors_cleared(self, port: str, error: str) -> None:
         """The errors that a container left in a port were cleared; or why they couldn't be."""

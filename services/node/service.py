@@ -1,6 +1,7 @@
 """What a process knows and does about a node's cards, whatever kubelet API offers its devices."""
 
 from collections.abc import Coroutine, Iterator
+from dataclasses import replace
 from typing import Any
 
 from services.bitstreams.storage import BitstreamStorage
@@ -11,15 +12,15 @@ from services.devices.hardware.sensor_reader import SensorReader
 from services.devices.model import PluginMode
 from services.devices.resources import DEFAULT_UNITS
 from services.node.discovery import Discovery
-from services.node.error_clearing import ErrorClearing
 from services.node.metrics import NodeCollector, NodeMetrics
-from services.node.port_enabling import PortEnabling
 from services.node.reading import FindProblems, WorldReader, no_problems, rules_of
 from services.node.regions import WORK_SECONDS, RegionProgramming
+from services.node.repairing import Repairing
 from services.node.reports import NodeReports
 from services.node.settings import NodeSettings
 from services.node.state import NodeState, OnScan
 from services.process.blocking import BlockingCalls
+from services.programming.error_registers import clear_errors
 from services.programming.ioctls import DriverCalls
 from services.programming.lock import LOCKS
 from services.programming.programmer import Programmer
@@ -29,7 +30,8 @@ from services.programming.records import PortRecords
 class NodeService:
     """Looks after a node's cards in one mode.
 
-    `units` is their number in mode units. `problems` find what else is wrong with devices.
+    `units` is their number in mode units. `problems` find what else is wrong with devices. One that
+    `programs` enables disabled ports.
     """
 
     def __init__(
@@ -45,12 +47,13 @@ class NodeService:
         records: PortRecords,
         problems: FindProblems = no_problems,
         units: int = DEFAULT_UNITS,
+        programs: bool = False,
     ) -> None:
         self._settings = settings
         self._calls = calls
-        self._driver_calls = driver_calls
         self._metrics = metrics
-        self.state = NodeState(rules_of(settings, mode, units))
+        rules = rules_of(settings, mode, units)
+        self.state = NodeState(replace(rules, enables_ports=programs))
         self.scanner = Scanner(settings.root, calls)
         self.collector = NodeCollector(
             self.state,
@@ -58,21 +61,25 @@ class NodeService:
             SensorReader(settings.root, calls),
             lambda: holders.holders,
         )
-        self._read_holders = holders.read
-        self._enabling: PortEnabling | None = None
-        self._clearing = None
-        if settings.clear_errors and mode.has_cards:
-            self._clearing = ErrorClearing(
-                settings.root,
-                locks=settings.state_dir / LOCKS,
-                holders=holders.read,
-                calls=calls,
-                count=lambda outcome: metrics.errors_cleared.labels(outcome).inc(),
-                request_rescan=self.state.rescan.request,
-                on_result=reports.errors_cleared,
-                driver_calls=driver_calls,
-            )
-        clearing = (self._clearing.on_scan,) if self._clearing else ()
+        self._programmer = Programmer(
+            settings.root,
+            settings.state_dir,
+            scan_cards=self.scanner.scan_sync,
+            clocks=settings.user_clock,
+            calls=driver_calls,
+            rebinds=True,
+        )
+        self._repairing = Repairing(
+            self.state,
+            holders=holders.read,
+            calls=calls,
+            clear=lambda card, port: clear_errors(
+                settings.root, card, port, settings.state_dir / LOCKS, driver_calls
+            ),
+            enable=self._programmer.enable,
+            count=lambda outcome: metrics.errors_cleared.labels(outcome).inc(),
+            on_result=reports.errors_cleared,
+        )
         self._reader = WorldReader(
             settings,
             mode,
@@ -83,11 +90,12 @@ class NodeService:
             problems=problems,
             observe_seconds=metrics.scan_seconds.observe,
         )
-        self._on_scan = [reports.on_scan, *clearing]
+        self._on_scan: list[OnScan] = [self._repairing.on_scan]
         self._discovery = Discovery(
             self.state,
             self._reader.read,
             interval=settings.scan_interval,
+            on_change=reports.changed,
             on_scan=self._on_scan,
         )
 
@@ -95,32 +103,11 @@ class NodeService:
         """Call somebody after each scan, behind the reports and those that follow already."""
         self._on_scan.append(on_scan)
 
-    def region_programming(
-        self, *, work_seconds: float = WORK_SECONDS, programs: bool = True
-    ) -> RegionProgramming:
-        """The region programmer; `work_seconds` limits the work on one card.
-
-        Without `programs` it only verifies. With it, ports that are disabled are enabled.
-        """
+    def region_programming(self, *, work_seconds: float = WORK_SECONDS) -> RegionProgramming:
+        """The region programmer; `work_seconds` limits the work on one card."""
         settings = self._settings
-        programmer = Programmer(
-            settings.root,
-            settings.state_dir,
-            scan_cards=self.scanner.scan_sync,
-            clocks=settings.user_clock,
-            calls=self._driver_calls,
-            rebinds=True,
-        )
-        if programs:
-            self._enabling = PortEnabling(
-                enable=programmer.enable,
-                holders=self._read_holders,
-                calls=self._calls,
-                request_rescan=self.state.rescan.request,
-            )
-            self._on_scan.append(self._enabling.on_scan)
         return RegionProgramming(
-            programmer=programmer,
+            programmer=self._programmer,
             storage=BitstreamStorage(settings.bitstreams),
             calls=self._calls,
             scan=self.scanner.scan,
@@ -133,10 +120,8 @@ class NodeService:
     def loops(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         """What runs while the node is looked after, by name."""
         yield "discovery", self._discovery.scan_forever()
-        if self._clearing is not None:
-            yield "error clearing", self._clearing.clear_forever()
-        if self._enabling is not None:
-            yield "port enabling", self._enabling.enable_forever()
+        if self.state.mode.has_cards:
+            yield "repairs", self._repairing.repair_forever()
         if self.state.mode.has_cards or self._settings.device_types is not None:
             # Those of device types change with their files.
             yield (

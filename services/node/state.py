@@ -7,6 +7,7 @@ from typing import TypeAlias
 from services.devices.model import Inventory, PluginMode
 from services.devices.resources import AdvertisedResources
 from services.node.ledger import Ledger, Rules
+from services.node.repairs import Attempts
 from services.process.due import Due
 
 
@@ -17,6 +18,8 @@ class NodeState:
         self.ledger = Ledger(rules)
         self.rescan = Due()
         """To ask for a scan before the interval is over."""
+        self.attempts: Attempts = frozenset()
+        """Repairs that were tried since the last step of the ledger."""
         self.scanned = asyncio.Event()
         """Set once a scan has not failed."""
 

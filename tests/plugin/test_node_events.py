@@ -12,9 +12,9 @@ from services.devices.model import Card, Device, Inventory, PluginMode, Problem
 from services.devices.resources import AdvertisedResources
 from services.devices.types.build import NOT_MATCHED
 from services.kube.events import EventRecord
-from services.node.ledger import RECOVERING
+from services.node.events import changes
+from services.node.ledger import RECOVERING, Ledger, Rules
 from services.node.reports import NodeReports
-from tests.services.node.support import scanned
 
 RESOURCE = "fpga.intel.com/af-x"
 BAD = Problem("afu-id-empty", "afu_id of port.0 is empty")
@@ -29,6 +29,7 @@ class Told:
         self.happenings: list[EventRecord] = []
         self.reports = NodeReports("n1", self.happenings.append)
         self.events = PluginEvents(self.reports)
+        self.known = Ledger()
 
     def look(
         self,
@@ -42,7 +43,13 @@ class Told:
                 offered.setdefault(each.resource, {})[each.id] = each
         not_offered = tuple(each for each in devices if not each.resource)
         advertised = AdvertisedResources(offered, not_offered)
-        self.reports.on_scan(scanned(inventory, advertised, mode))
+        known, rules = self.known, Rules(mode)
+        if known.rules != rules:
+            known = Ledger(rules)  # as a plugin that begins to serve in a mode
+        offer = known.offer if advertised == known.offer else advertised
+        self.known = replace(known, inventory=inventory, offer=offer)
+        for change in changes(known, self.known):
+            self.reports.changed(change)
 
     def take(self) -> list[tuple[str, str, bool]]:
         found = [(each.subject, each.reason, each.warning) for each in self.happenings]

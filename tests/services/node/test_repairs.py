@@ -5,14 +5,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.devices.held import held_parts
 from services.devices.model import Card, Inventory, PluginMode, Port, Problem
-from services.devices.stale_errors import MAX_VALUES, Tried, choose, untried
+from services.node.repairs import (
+    MAX_VALUES,
+    Attempts,
+    clearing,
+    enabling,
+    repairs,
+    still_tried,
+)
 from tests.services.cards import BAD, NLB0, advertise, card, port, virtual
 
 DEAD = Problem("afu-id-all-f", "afu_id of dfl-port.0 is all f: the card's firmware has crashed")
 SILENT = Problem("port-errors-unreadable", "errors/errors of dfl-port.0 can't be read: I/O error")
 OFF = Problem("card-unreadable", "/sys/class/fpga_region/region0 can't be listed: I/O error")
-NOTHING: Tried = frozenset()
+NOTHING: Attempts = frozenset()
+DISABLED = Problem("port-disabled", "dfl-port.0 is disabled")
 
 
 def broken(name: str = "dfl-port.0", value: int | None = 0x40, *problems: Problem) -> Port:
@@ -26,16 +35,21 @@ def faulty(value: int | None = 0x40, *problems: Problem, index: int = 0) -> Card
 
 
 class Node:
-    """A node that is looked at again and again."""
+    """A node that is read and repaired again and again."""
 
     def __init__(self) -> None:
-        self.tried: Tried = NOTHING
+        self.tried: Attempts = NOTHING
+        self.enabled: list[str] = []
 
     def look(self, *cards: Card, allocated: Collection[str] = ()) -> list[str]:
-        chosen, self.tried = choose(
-            Inventory(cards), [("r", each) for each in allocated], self.tried
-        )
-        return [f"{port.name}={port.errors:#x}" for _, port in chosen]
+        """The errors that are cleared, which then count as tried."""
+        held = held_parts([("r", each) for each in allocated])
+        self.tried = still_tried(self.tried, cards, held)
+        todo = repairs(cards, held, self.tried)
+        self.tried |= {clearing(*each) for each in todo.errors}
+        self.tried |= {enabling(card) for card, _ in todo.disabled}
+        self.enabled = [port.name for _, port in todo.disabled]
+        return [f"{port.name}={port.errors:#x}" for _, port in todo.errors]
 
 
 def test_a_port_that_makes_up_ever_new_errors_is_left_alone_in_the_end() -> None:
@@ -120,10 +134,24 @@ def test_no_port_is_cleared_twice_of_a_value_while_nobody_has_it_nor_ever_while_
     assert len({(place, name) for place, name, _ in node.tried}) <= 3
 
 
-def test_what_could_not_be_tried_is_chosen_again() -> None:
-    """Its port was busy."""
+def disabled(*problems: Problem) -> Card:
+    """A card of which one port may be disabled, and another is not."""
+    return card(0, port("dfl-port.0", NLB0, *problems), port("dfl-port.1", number=1))
+
+
+def test_a_disabled_port_is_enabled_once_each_time() -> None:
     node = Node()
-    cards = faulty(), faulty(index=1)
-    assert node.look(*cards) == ["dfl-port.0=0x40", "dfl-port.1=0x40"]
-    node.tried = untried(node.tried, cards[0], cards[0].ports[0])
-    assert node.look(*cards) == ["dfl-port.0=0x40"]
+    enabled = []
+    for problems in ((BAD,), (DISABLED,), (DISABLED,), (), (DISABLED,)):
+        node.look(disabled(*problems))
+        enabled.append(node.enabled)
+    assert enabled == [[], ["dfl-port.0"], [], [], ["dfl-port.0"]]
+
+
+@pytest.mark.parametrize("device", ["dfl-fme.0", "dfl-port.1"])
+def test_a_card_of_which_a_container_has_a_part_is_not_bound_anew(device: str) -> None:
+    node = Node()
+    node.look(disabled(DISABLED), allocated=[device])
+    assert node.enabled == []
+    node.look(disabled(DISABLED))
+    assert node.enabled == ["dfl-port.0"]
