@@ -8,8 +8,9 @@ from typing import NoReturn
 import structlog
 
 from services.node.events import Change, changes
-from services.node.ledger import World, step
+from services.node.ledger import step
 from services.node.state import NodeState, OnScan
+from services.node.world import World
 from services.process.outage import Outage
 
 log = structlog.get_logger(component="node")

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from typing import Final, TypeAlias
 
-from services.containers.holders import Holders, held_by_pods
+from services.containers.holders import held_by_pods
 from services.devices.held import HELD, Parts, function_resources, held_parts, possible_ids
 from services.devices.ignored import Ignored
 from services.devices.labels import dra_name
@@ -33,7 +33,6 @@ from services.devices.model import (
     Inventory,
     PluginMode,
     Problem,
-    Reading,
     Sighting,
 )
 from services.devices.ofs import is_in_use
@@ -49,6 +48,7 @@ from services.devices.topology import card_key, lock_of, record_key
 from services.names import FUNCTION_PREFIX
 from services.node.conflicts import DUPLICATE, claimants_of, conflict
 from services.node.repairs import Attempts, still_tried
+from services.node.world import World
 
 HUNG_IN_DRIVER: Final = "card-hung-in-driver"
 RECOVERING: Final = "recovering"
@@ -75,35 +75,6 @@ class Rules:
     """Whether errors that containers left in ports are cleared."""
     enables_ports: bool = False
     """Whether disabled ports are enabled."""
-
-
-@dataclass(frozen=True, slots=True)
-class World:
-    """One reading of a node."""
-
-    error: str = ""
-    """Why something could not be read; empty if everything was."""
-    holders: Holders | None = None
-    """The containers that have devices; None if that is unknown, so that nothing may change."""
-    cards: Inventory | None = None
-    """None if the cards could not be read."""
-    types: Reading | None = None
-    """None if there are no device types, or they could not be read."""
-    busy: frozenset[str] = frozenset()
-    """Keys of calls that ran while the cards were read."""
-    stuck: Mapping[str, float] = field(default_factory=dict)
-    """Keys of calls that were given up, and seconds since then."""
-    unfinished: frozenset[str] = frozenset()
-    """Records of ports whose programming began and has not succeeded."""
-    problems: Mapping[str, Problem] = field(default_factory=dict)
-    """Problems known from elsewhere, by the id of a device."""
-    attempts: Attempts = frozenset()
-    """Repairs that were tried since the last reading."""
-
-    @property
-    def is_known(self) -> bool:
-        """Whether enough was read to change anything."""
-        return self.holders is not None and (self.cards is not None or self.types is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,9 @@ from services.devices.hardware.scan import DRIVERS, Scanner
 from services.devices.held import held_functions, held_parts
 from services.devices.model import Inventory, PluginMode, Problem, Reading
 from services.devices.types.provider import DeviceTypes
-from services.node.ledger import Rules, World
+from services.node.ledger import Rules
 from services.node.settings import NodeSettings
+from services.node.world import World
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
 from services.programming.records import PortRecords
