@@ -5,11 +5,11 @@ import time
 from dataclasses import dataclass, replace
 
 from plugin.settings import PluginSettings
-from services.containers.holder_source import HolderSnapshot, HolderSource
+from services.containers.holder_source import HolderSnapshot
 from services.devices.hardware.scan import Scanner
 from services.devices.model import Device, Inventory
 from services.node.ledger import Ledger, step
-from services.node.reading import WorldReader, rules_of
+from services.node.reading import WorldReader, holder_source, rules_of
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
 from services.programming.records import FOLDER, PortRecords
@@ -38,12 +38,7 @@ class NodeDevices:
 
     def __init__(self, settings: PluginSettings) -> None:
         calls = BlockingCalls()
-        self._holders = HolderSource(
-            kubelet_dir=settings.kubelet_dir,
-            pod_logs_dir=settings.pod_logs_dir,
-            calls=calls,
-            domains=settings.resource_domain if settings.device_types else (),
-        )
+        self._holders = holder_source(settings, calls)
         self._reader = WorldReader(
             settings,
             settings.mode,

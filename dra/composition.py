@@ -18,7 +18,6 @@ from dra.publisher import SlicePublisher
 from dra.registration import Registration
 from dra.settings import DraSettings, Programming
 from dra.upkeep import ClaimUpkeep
-from services.containers.holder_source import HolderSource
 from services.containers.holders import Holders
 from services.containers.pod_source import ApiServerPods
 from services.devices.dra import DRIVER, DraDevice, held_by_plugin
@@ -29,6 +28,7 @@ from services.kubelet.sockets import dra_registration, dra_socket, plugins_folde
 from services.node.kept_files import Kept
 from services.node.kubelet_folder import KubeletFolder
 from services.node.process_parts import NodeProcess
+from services.node.reading import holder_source
 from services.node.service import NodeService
 from services.node.start_gate import record_programming
 from services.process.errors import HardwareError, KubeletError
@@ -63,13 +63,7 @@ class DraParts(NodeProcess):
         self.metrics = DraMetrics(self.registry)
         self.folder = KubeletFolder(plugins_folder(settings.kubelet_dir))
         self.records = PortRecords(settings.state_dir / FOLDER)
-        self.plugin_holders = HolderSource(
-            kubelet_dir=settings.kubelet_dir,
-            pod_logs_dir=settings.pod_logs_dir,
-            calls=self.calls,
-            domains=settings.resource_domain if settings.device_types else (),
-            forgets_gone=True,
-        )
+        self.plugin_holders = holder_source(settings, self.calls, forgets_gone=True)
         self._last_holders: Holders | None = None
         self._renamed = Outage(
             log,

@@ -19,7 +19,6 @@ from plugin.server import ResourceServer
 from plugin.settings import PluginSettings, Programming
 from services.containers.approvals import Approvals
 from services.containers.claims import StartClaims
-from services.containers.holder_source import HolderSource
 from services.containers.holders import FPGA_RESOURCES
 from services.containers.permission import Enforce, is_enforced
 from services.containers.pod_source import ApiServerPods
@@ -36,6 +35,7 @@ from services.node.kubelet_folder import KubeletFolder
 from services.node.last_mode import ModeKeeper, enter_mode
 from services.node.node_check import NodesStartPolicy
 from services.node.process_parts import NodeProcess
+from services.node.reading import holder_source
 from services.node.registration import Registration
 from services.node.resource_set import ResourceSet
 from services.node.service import NodeService
@@ -91,12 +91,7 @@ class ModeParts:
         self.is_hooked = is_hooked(settings, mode)
         self._records = PortRecords(settings.state_dir / FOLDER)
         self._files = KubeletFiles(settings.kubelet_dir, settings.pod_logs_dir, calls)
-        self.holders = HolderSource(
-            kubelet_dir=settings.kubelet_dir,
-            pod_logs_dir=settings.pod_logs_dir,
-            calls=calls,
-            domains=settings.resource_domain if settings.device_types else (),
-        )
+        self.holders = holder_source(settings, calls)
         self.cdi = _cdi_publishers(settings, mode, calls, process.files)
         self.resources = ResourceSet(
             self._registration, group, process.counted, on_end=self._forget

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from time import perf_counter
 from typing import Final, TypeAlias
 
+from services.containers.holder_source import HolderSource
 from services.containers.holders import Holders
 from services.devices.hardware.afu_ids import AfuIds
 from services.devices.hardware.events import FPGA_SUBSYSTEMS
@@ -44,6 +45,19 @@ def rules_of(settings: NodeSettings, mode: PluginMode, units: int) -> Rules:
         settings.scan_interval * SPACING,
         frozenset(driver.name for driver in DRIVERS if driver.programs_virtual),
         clears_errors=settings.clear_errors,
+    )
+
+
+def holder_source(
+    settings: NodeSettings, calls: BlockingCalls, *, forgets_gone: bool = False
+) -> HolderSource:
+    """Knows which containers have the devices that are served."""
+    return HolderSource(
+        kubelet_dir=settings.kubelet_dir,
+        pod_logs_dir=settings.pod_logs_dir,
+        calls=calls,
+        domains=settings.resource_domain if settings.device_types else (),
+        forgets_gone=forgets_gone,
     )
 
 
