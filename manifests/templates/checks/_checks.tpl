@@ -14,7 +14,8 @@ Takes what was found, the value's path, the value, and its type.
 */}}
 {{- define "accelbind.compare" -}}
 {{- $found := index . 0 }}{{ $path := index . 1 }}{{ $value := index . 2 }}{{ $type := index . 3 }}
-{{- $is := kindOf $value }}{{ $wanted := "" }}
+{{- /* Helm 3.18.0 reads numbers as texts of a type of their own. */}}
+{{- $is := typeIs "json.Number" $value | ternary "float64" (kindOf $value) }}{{ $wanted := "" }}
 {{- if kindIs "map" $type }}
 {{- $known := list }}{{ $others := get $type "*" }}{{ $form := "" }}
 {{- range $key, $inner := $type }}
