@@ -12,7 +12,7 @@ import typer
 
 from accelbind.fpga import info as device_info
 from accelbind.fpga import mappings, show
-from accelbind.fpga.held import require_free
+from accelbind.fpga.held import require_free, until_withdrawn
 from accelbind.node_devices import NodeDevices
 from accelbind.options import default_note, namespace_option, time_option
 from accelbind.output import Output, OutputFormat, fact_lines, print_result, table_lines, warn
@@ -20,7 +20,7 @@ from accelbind.run import require_folder, with_settings
 from plugin.settings import PluginSettings
 from services.bitstreams.storage import read_bitstream
 from services.devices.hardware.scan import scan
-from services.devices.model import Inventory, PluginMode
+from services.devices.model import Card, Inventory, PluginMode
 from services.process.blocking import BlockingCalls
 from services.process.errors import InvalidSettings
 from services.process.text import listing
@@ -94,7 +94,11 @@ on_state = with_settings(PluginSettings, "root", "state_dir")
 on_node = with_settings(
     PluginSettings, "user_clock", "root", "state_dir", "kubelet_dir", "pod_logs_dir"
 )
-on_holders = with_settings(PluginSettings, "root", "state_dir", "kubelet_dir", "pod_logs_dir")
+on_holders = with_settings(
+    PluginSettings,
+    *("root", "state_dir", "kubelet_dir", "pod_logs_dir", "metrics_host", "metrics_port"),
+    defaults={"metrics_host": "this machine"},
+)
 
 app = typer.Typer(name="fpga", no_args_is_help=True, add_completion=False)
 
@@ -275,6 +279,7 @@ def rebind(
 
     After a failed programming, the drivers keep a port disabled, until this. The
     card's FME and ports are away for a moment, and may have other names then.
+    The plugin or DRA driver of this node withdraws the card's devices first.
     Refused while a process has one of them open, a container or a claim has one,
     or the card has virtual functions.
 
@@ -283,11 +288,16 @@ def rebind(
     """
     programmer = _programmer(context, settings, timeout)
 
+    def withdraw(leaving: Card) -> None:
+        if not force:
+            until_withdrawn(leaving, settings, seconds=timeout / 4)
+
     def require(inventory: Inventory) -> None:
         for port in find_device(inventory, card).card.ports if not force else ():
             require_free(inventory, port.name, settings)
 
-    ports = in_time(card, lambda: programmer.rebind(card, require=require), timeout)
+    work = partial(programmer.rebind, card, withdraw=withdraw, require=require)
+    ports = in_time(card, work, timeout)
     now = f"its ports are {listing(ports)}" if ports else "it has no port"
     result = {"device": card, "outcome": "rebound", "ports": list(ports)}
     print_result(output, result, [f"the driver of {card} is bound anew: {now}"])

@@ -1,18 +1,24 @@
-"""Refuses to program a port that a container or a claim has."""
+"""Refuses to work on a port that a container or a claim has, or may be given."""
 
 import asyncio
+import time
+from typing import Final
 
+from accelbind.plain_port import NoAnswer, PlainPort
 from dra.book import FOLDER as CLAIMS
 from dra.book import ClaimBook, ClaimHolders
 from plugin.settings import PluginSettings
 from services.containers.holder_source import HolderSource
 from services.containers.holders import Holders
 from services.devices.held import held_parts, port_resources
-from services.devices.model import Inventory
+from services.devices.model import Card, Inventory
 from services.devices.topology import Topology
+from services.kubelet.values import HEALTHY
 from services.process.blocking import BlockingCalls
 from services.process.errors import DeviceBusy, HardwareError, KubeletError
 from services.process.text import listing
+
+_POLL_SECONDS: Final = 0.1
 
 
 def require_free(inventory: Inventory, port: str, settings: PluginSettings) -> None:
@@ -42,6 +48,33 @@ def require_free(inventory: Inventory, port: str, settings: PluginSettings) -> N
             f"{port} is held by {listing(who)}: end that pod, or use --force; after the end of the"
             " pod the kubelet still names it, with a plugin on this node for up to a minute"
         )
+
+
+def until_withdrawn(card: Card, settings: PluginSettings, *, seconds: float) -> None:
+    """Wait until the plugin or DRA driver offers no device of a card as healthy.
+
+    Raises:
+        DeviceBusy: It still does after these seconds.
+    """
+    deadline = time.monotonic() + seconds
+    while offered := _offered(card, settings):
+        if time.monotonic() > deadline:
+            raise DeviceBusy(
+                f"the plugin on {PlainPort.of(settings)} still offers {listing(offered)}, so that a"
+                " container may get it at any moment: is its --state-dir another one?"
+            )
+        time.sleep(_POLL_SECONDS)
+
+
+def _offered(card: Card, settings: PluginSettings) -> list[str]:
+    try:
+        _, table = PlainPort.of(settings).devices()
+    except NoAnswer:
+        return []  # nobody offers it
+    if table.root != str(settings.root):
+        return []
+    rows = (each for each in table.devices if each.resource and each.card == card.name)
+    return [each.device for each in rows if each.health == HEALTHY]
 
 
 async def _holders(settings: PluginSettings, book: ClaimBook) -> Holders:

@@ -138,6 +138,11 @@ REASONS: Final[Mapping[str, Reason]] = {
         _DEAD,
         Effect.CARD,
     ),
+    "card-leaving": Reason(
+        "accelbind fpga rebind is about to bind the card's driver anew",
+        "none: it is back once the driver is bound",
+        Effect.CARD,
+    ),
     "card-unread": Reason(
         "so many other reads hang that this card isn't read", "fix those that hang", Effect.CARD
     ),

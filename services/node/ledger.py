@@ -4,7 +4,8 @@
 
 `step` applies the rules in this order:
 
-1. A card that is worked on stays as it was; one whose driver doesn't return from a call has failed.
+1. A card that is worked on stays as it was; one whose driver doesn't return from a call has failed,
+   and so has one that is about to be taken away.
 2. A source of devices that can't be read (a card, a device of a type) keeps the devices that it
    had, unhealthy. A device whose resource can't be read keeps the one it had.
 3. No device is offered twice: FPGAs come first, then device types.
@@ -51,6 +52,7 @@ from services.node.repairs import Attempts, still_tried
 from services.node.world import World
 
 HUNG_IN_DRIVER: Final = "card-hung-in-driver"
+LEAVING: Final = "card-leaving"
 RECOVERING: Final = "recovering"
 UNFINISHED: Final = "programming-unfinished"
 RELEASED: Final = "port-released"
@@ -176,6 +178,9 @@ def _counting(
         if counts is None or key in world.stuck:
             # None: a process before has begun work that goes on, and may end in another function
             counts = replace(counts or card, failure=_hung(card, world.stuck.get(key, 0.0)))
+        elif lock_of(card) in world.leaving:
+            text = f"the driver of card {card.name} is about to be bound anew"
+            counts = replace(counts, failure=Problem(LEAVING, text))
         counting.append(counts)
     return raw, tuple(counting)
 

@@ -21,6 +21,7 @@ from services.node.settings import NodeSettings
 from services.node.world import World
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
+from services.programming.lock import LOCKS, leaving_cards
 from services.programming.records import PortRecords
 
 FindProblems: TypeAlias = Callable[[], Awaitable[Mapping[str, Problem]]]
@@ -94,6 +95,7 @@ class WorldReader:
         self._records = records
         self._problems = problems
         self._observe_seconds = observe_seconds
+        self._locks = settings.state_dir / LOCKS
         self._afu_ids = AfuIds(settings.root, calls)
         self._types = None
         if settings.device_types is not None:
@@ -126,6 +128,7 @@ class WorldReader:
             busy | self._calls.busy,
             self._calls.abandoned,
             self._records.unfinished(),
+            leaving_cards(self._locks),
             await self._problems(),
         )
 

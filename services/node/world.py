@@ -26,6 +26,8 @@ class World:
     """Keys of calls that were given up, and seconds since then."""
     unfinished: frozenset[str] = frozenset()
     """Records of ports whose programming began and has not succeeded."""
+    leaving: frozenset[str] = frozenset()
+    """Locks of cards that are about to be taken away."""
     problems: Mapping[str, Problem] = field(default_factory=dict)
     """Problems known from elsewhere, by the id of a device."""
     attempts: Attempts = frozenset()

@@ -1,6 +1,7 @@
 """One at a time on a card: a lock between processes and between threads.
 
-It is an flock on a file per card, in a folder that all who program on the host share.
+It is an flock on a file per card, in a folder that all who program on the host share. Who is about
+to take a card away announces that in the file, so that nobody is given a part of it.
 """
 
 import fcntl
@@ -8,7 +9,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,8 @@ from services.process.errors import DeviceBusy, HardwareError
 LOCKS: Final = "locks"
 """The folder of locks, below the one that all who program on a host share."""
 
+_SUFFIX: Final = ".lock"
+
 RETRY_SECONDS: Final = 0.05
 """Between two attempts, since flock has no deadline."""
 
@@ -24,9 +27,14 @@ _UNSAFE: Final = re.compile(r"[^0-9A-Za-z.:-]")
 
 
 @contextmanager
-def card_lock(folder: Path, card: str, *, seconds: float) -> Iterator[None]:
-    """Hold the lock of a card, identified as by `lock_of`; wait for it at most these seconds."""
-    path = folder / f"{_UNSAFE.sub('_', card)}.lock"
+def card_lock(
+    folder: Path, card: str, *, seconds: float, takes_away: bool = False
+) -> Iterator[None]:
+    """Hold the lock of a card, identified as by `lock_of`; wait for it at most these seconds.
+
+    `takes_away` announces that the card is about to vanish.
+    """
+    path = folder / f"{_UNSAFE.sub('_', card)}{_SUFFIX}"
     try:
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -38,10 +46,32 @@ def card_lock(folder: Path, card: str, *, seconds: float) -> Iterator[None]:
         ) from error
     try:
         _acquire(descriptor, card, path, time.monotonic() + seconds)
+        os.ftruncate(descriptor, int(takes_away))
         yield
     finally:
         # The file stays: removing it would let two processes lock the card at once.
         os.close(descriptor)
+
+
+def leaving_cards(folder: Path) -> frozenset[str]:
+    """The cards that somebody is about to take away; none if the locks can't be read."""
+    leaving = set()
+    with suppress(OSError), os.scandir(folder) as entries:
+        for each in entries:
+            with suppress(OSError):
+                if each.stat(follow_symlinks=False).st_size and _is_locked(each.path):
+                    leaving.add(each.name.removesuffix(_SUFFIX))
+    return frozenset(leaving)
+
+
+def _is_locked(path: str) -> bool:
+    # Who announced it may have been killed.
+    with open(path, "rb") as file:  # noqa: PTH123 - a path of `scandir`
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def _acquire(descriptor: int, card: str, path: Path, deadline: float) -> None:

@@ -46,7 +46,7 @@ from services.programming.port_session import (
     port_session,
     translated,
 )
-from services.programming.rebinding import ports_at, rebind_card
+from services.programming.rebinding import announce_change, ports_afterwards, rebind_card
 from services.programming.records import FOLDER, PortRecord, PortRecords
 
 VERIFY_SECONDS: Final = 2.0
@@ -56,11 +56,7 @@ LOCK_SECONDS: Final = 10.0
 """How long to wait while somebody else works on a card, which takes seconds. Whoever waits for this
 process waits longer than for the lock and the work itself."""
 
-REBIND_SECONDS: Final = 5.0
-"""Within which the ports of a card are back after its driver was bound anew."""
-
 _VERIFY_INTERVAL: Final = 0.01
-_REBIND_INTERVAL: Final = 0.05
 
 Require = Callable[[Inventory], None]
 """Raises if a port must be left alone, with the cards as they are now."""
@@ -162,12 +158,22 @@ class Programmer:
             self._bind_anew(place.card)
             return True
 
-    def rebind(self, device: str, *, require: Require = lambda _: None) -> tuple[str, ...]:
+    def rebind(
+        self,
+        device: str,
+        *,
+        withdraw: Callable[[Card], None] = lambda _: None,
+        require: Require = lambda _: None,
+    ) -> tuple[str, ...]:
         """Bind the driver of a device's card anew; return the names of its ports now.
 
-        `require` is called under the card's lock. Raises errors as `ensure`.
+        `withdraw` and then `require` are called under the card's lock, once those who offer the
+        card can know of it. Raises errors as `ensure`.
         """
-        with self._locked(find_device(self._scan(), device).card):
+        card = find_device(self._scan(), device).card
+        with self._locked(card, takes_away=True):
+            announce_change(self._root, card)
+            withdraw(card)
             inventory = self._scan()
             require(inventory)
             card = find_device(inventory, device).card
@@ -175,15 +181,7 @@ class Programmer:
 
     def _bind_anew(self, card: Card) -> list[PortPlace]:
         rebind_card(self._root, self._scan(), card, self._calls)
-        deadline = time.monotonic() + REBIND_SECONDS
-        while True:  # udev and the drivers of its parts may take a moment
-            inventory = self._scan()
-            ports = ports_at(inventory, card)
-            if len(ports) == len(card.ports) and all(each.port.afu_id for each in ports):
-                return ports
-            if time.monotonic() > deadline:
-                return ports
-            time.sleep(_REBIND_INTERVAL)
+        return ports_afterwards(self._scan, card)
 
     def _program(self, session: PortSession, engine: EnginePlace, image: Image) -> tuple[str, ...]:
         _check_not_released(session.place, engine)
@@ -356,8 +354,9 @@ class Programmer:
                 except OSError as error:
                     raise translated(error, failed) from error
 
-    def _locked(self, card: Card) -> AbstractContextManager[None]:
-        return card_lock(self._locks, lock_of(card), seconds=self._lock_seconds)
+    def _locked(self, card: Card, *, takes_away: bool = False) -> AbstractContextManager[None]:
+        seconds = self._lock_seconds
+        return card_lock(self._locks, lock_of(card), seconds=seconds, takes_away=takes_away)
 
 
 def _rebind(place: PortPlace) -> str:

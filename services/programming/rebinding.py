@@ -4,7 +4,9 @@ It is the only way to enable a port that the driver keeps disabled. Their names 
 """
 
 import os
-from contextlib import ExitStack
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +18,10 @@ from services.programming.ioctls import DriverCalls
 from services.programming.port import DeviceFiles, EnginePlace, PortPlace
 from services.programming.port_session import FORBIDDEN, opened_node, translated
 
+REBIND_SECONDS: Final = 5.0
+"""Within which the ports of a card are back after its driver was bound anew."""
+
+_REBIND_INTERVAL: Final = 0.05
 _WRITE: Final = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -47,8 +53,24 @@ def rebind_card(root: Path, inventory: Inventory, card: Card, calls: DriverCalls
                 raise DeviceRefused(f"{reason} ({error.strerror}); see dmesg") from error
 
 
-def ports_at(inventory: Inventory, card: Card) -> list[PortPlace]:
-    """The ports of the card that is now in a card's place."""
+def announce_change(root: Path, card: Card) -> None:
+    """Have the kernel send a uevent for a card, so that who follows them reads it again."""
+    with suppress(OSError):  # it is read again anyway, later
+        (root / "sys/bus/pci/devices" / card.address / "uevent").write_text("change")
+
+
+def ports_afterwards(scan: Callable[[], Inventory], card: Card) -> list[PortPlace]:
+    """The ports of the card that is now in a card's place, once they are back."""
+    deadline = time.monotonic() + REBIND_SECONDS
+    while True:  # udev and the drivers of its parts may take a moment
+        ports = _ports_at(scan(), card)
+        is_whole = len(ports) == len(card.ports) and all(each.port.afu_id for each in ports)
+        if is_whole or time.monotonic() > deadline:
+            return ports
+        time.sleep(_REBIND_INTERVAL)
+
+
+def _ports_at(inventory: Inventory, card: Card) -> list[PortPlace]:
     return [
         PortPlace(each, port, EnginePlace(each, each.fme) if each.fme else None)
         for each in inventory.cards

@@ -26,7 +26,7 @@ SECONDS: Final = 30.0
 _KUBECONFIG: Final = "/run/bed/api/kubeconfig"
 _PROCESS: Final = (
     *("--kubeconfig", _KUBECONFIG, "--node-name", "n1", "--bitstreams", "/run/bitstreams"),
-    *("--metrics-host", "127.0.0.1", "--healthy-after", "1", "--sensor-interval", "1"),
+    *("--metrics-host", "127.0.0.1", "--healthy-after", "1"),
 )
 _CLAIMS: Final = "/apis/resource.k8s.io/v1"
 _PODS: Final = "/api/v1/namespaces/ns/pods"
@@ -87,7 +87,7 @@ class Cluster:
 
     def command(self, *arguments: str) -> Done:
         """A command that has the node's folders."""
-        return self.bed.accelbind(*arguments, *NODE)
+        return self.bed.accelbind(*arguments[:2], *NODE, *arguments[2:])
 
     def offered(self) -> list[Row]:
         """The devices that the plugin or driver offers."""

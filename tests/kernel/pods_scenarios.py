@@ -174,6 +174,25 @@ def test_a_driver_unbound_under_a_running_container_takes_only_its_device(
         assert [afu(bed, each) for each in (number, 1 - number)] == [NLB0, NLB3]
 
 
+def test_a_card_is_withdrawn_before_its_driver_is_bound_anew(cluster: Cluster) -> None:
+    with cluster.serving("plugin", "--mode", "af", "--scan-interval", "600"):
+        cluster.offers("dfl-port.0", "dfl-port.1")
+        (resource,) = set(cluster.resources().values())
+        cluster.allocatable(resource, 2)
+        elsewhere = ("--state-dir", "/run/other", "--timeout", "4s")
+        done = cluster.command("fpga", "rebind", "region0", *elsewhere)
+        assert (done.code, "still offers dfl-port.0" in done.stderr) == (3, True)
+        done = cluster.command("fpga", "rebind", "region0")
+        assert (done.code, done.stderr) == (0, "")
+        cluster.offers("dfl-port.0", "dfl-port.1")
+        assert "is about to be bound anew" in cluster.log("plugin")
+        cluster.create("p", container("c", resource, 2))
+        cluster.runs("p")
+        refused = cluster.command("fpga", "rebind", "region0")
+        assert (refused.code, "is held by" in refused.stderr) == (3, True)
+        cluster.offers("dfl-port.0", "dfl-port.1")
+
+
 @pytest.mark.parametrize("command", ["plugin", "dra"])
 def test_cards_that_are_all_removed_at_once_are_gone_within_two_seconds(
     bed: Bed, cluster: Cluster, command: str

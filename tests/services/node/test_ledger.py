@@ -203,6 +203,13 @@ def test_a_card_that_was_never_read_in_peace_is_not_offered() -> None:
     assert cards_of(step(ledger, reading(with_afu(NLB0)), 3)) == (with_afu(NLB0),)
 
 
+def test_a_card_that_is_about_to_be_taken_away_is_unhealthy() -> None:
+    first, found = step(Ledger(), reading(with_afu(NLB0)), 0), reading(with_afu(NLB0))
+    (device,) = step(first, replace(found, leaving=frozenset({card(0).address})), 1).offer.devices()
+    assert [each.reason for each in device.reasons] == ["card-leaving"]
+    assert device.resource
+
+
 # Ports that can't be used in a mode
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from services.process.errors import DeviceBusy, HardwareError
-from services.programming.lock import card_lock
+from services.programming.lock import card_lock, leaving_cards
 
 
 def test_a_card_has_one_lock_and_who_waits_in_vain_is_told(tmp_path: Path) -> None:
@@ -16,6 +16,18 @@ def test_a_card_has_one_lock_and_who_waits_in_vain_is_told(tmp_path: Path) -> No
             pytest.fail("two have it")
     with card_lock(tmp_path, "c", seconds=0):
         pass
+
+
+def test_a_card_that_is_taken_away_is_announced_while_it_is_locked(tmp_path: Path) -> None:
+    assert leaving_cards(tmp_path / "none") == frozenset()
+    with (
+        card_lock(tmp_path, "0000:5e:00.0", seconds=0, takes_away=True),
+        card_lock(tmp_path, "d", seconds=0),
+    ):
+        assert leaving_cards(tmp_path) == {"0000:5e:00.0"}
+    assert leaving_cards(tmp_path) == frozenset()
+    with card_lock(tmp_path, "0000:5e:00.0", seconds=0):
+        assert leaving_cards(tmp_path) == frozenset()
 
 
 def test_a_folder_that_can_not_be_used_says_what_to_do(tmp_path: Path) -> None:
