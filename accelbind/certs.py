@@ -12,10 +12,9 @@ from accelbind.options import FOUND_KUBECONFIG, file_option, find_kubeconfig
 from accelbind.output import Output, OutputFormat, fact_lines, line_width, print_result, table_lines
 from accelbind.run import settings_command, with_settings
 from certs import folder, keeper
-from certs.authority import utc_now
 from certs.process import run as run_process
 from certs.settings import CertsSettings
-from certs.show import StoredCertificates, describe, from_cluster, from_folder
+from certs.show import show_cluster, show_folder
 from services.kube.connection import connector
 from services.process import logging
 from services.process.errors import InvalidSettings
@@ -109,8 +108,7 @@ def show(
       accelbind certs show --dir tls
       accelbind certs show --kubeconfig ~/.kube/config -o json
     """
-    stored = from_folder(directory) if directory else asyncio.run(_read_cluster(settings))
-    facts = describe(stored, utc_now())
+    facts = show_folder(directory) if directory else asyncio.run(_show_cluster(settings))
     print_result(output, facts, _certificate_lines(facts))
 
 
@@ -151,16 +149,20 @@ def renew(
         typer.echo(f"{missing} does not exist, so it has no bundle", err=True)
 
 
-async def _read_cluster(settings: CertsSettings) -> StoredCertificates:
+async def _show_cluster(settings: CertsSettings) -> dict[str, Any]:
     async with connector(find_kubeconfig(settings.kubeconfig))() as client:
-        return await from_cluster(client, settings)
+        return await show_cluster(client, settings)
 
 
 async def _renew_in_cluster(settings: CertsSettings, *, ca: bool) -> keeper.RoundReport:
-    if ca:
-        typer.echo(f"the new CA serves in {duration_text(settings.settle)}", err=True)
     async with connector(find_kubeconfig(settings.kubeconfig))() as client:
-        return await keeper.renew(client, settings, authority=ca)
+        rounds = keeper.renew(client, settings, authority=ca)
+        report = await anext(rounds)
+        if report.waiting:
+            settle = duration_text(settings.settle)
+            typer.echo(f"the new CA is in the bundle; it serves in {settle}", err=True)
+        later = [each async for each in rounds]
+        return later[-1] if later else report
 
 
 def _print_issued(issued: folder.IssuedPaths, output: OutputFormat) -> None:

@@ -39,11 +39,6 @@ class KeyPair:
         return self.certificate.public_key == public_bytes(self.key.public_key())
 
     @property
-    def certificate_pem(self) -> bytes:
-        """The certificate as PEM."""
-        return self.certificate.pem
-
-    @property
     def key_pem(self) -> bytes:
         """The key as PEM, PKCS #8."""
         return self.key.private_bytes(

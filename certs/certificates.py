@@ -184,15 +184,6 @@ def key_error(certificate: Certificate, key_text: bytes) -> str:
     return "" if matches else "it and its key do not belong together"
 
 
-def find_signer(
-    certificate: Certificate | None, authorities: Iterable[Certificate]
-) -> Certificate | None:
-    """The first of `authorities` that signed a certificate; None if none did."""
-    if certificate is None:
-        return None
-    return next((one for one in authorities if certificate.is_signed_by(one)), None)
-
-
 def bundle_pem(certificates: Iterable[Certificate]) -> bytes:
     """Certificates as one PEM text."""
     return b"".join(one.pem for one in certificates)

@@ -56,12 +56,12 @@ def issue(directory: Path, names: Sequence[str], *, now: datetime | None = None)
         serving = issue_serving(authority, names, now, LIFE)
         files = {
             SERVING_KEY: (serving.key_pem, _PRIVATE),
-            SERVING_CERTIFICATE: (serving.certificate_pem, _PUBLIC),
+            SERVING_CERTIFICATE: (serving.certificate.pem, _PUBLIC),
         }
         if created:
             files = {
                 CA_KEY: (authority.key_pem, _PRIVATE),
-                CA_CERTIFICATE: (authority.certificate_pem, _PUBLIC),
+                CA_CERTIFICATE: (authority.certificate.pem, _PUBLIC),
                 **files,
             }
         try:

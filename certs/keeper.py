@@ -5,7 +5,8 @@ Each write succeeds only on the version that was read, so any number of replicas
 
 import asyncio
 import random
-from collections.abc import Callable
+import time
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -113,7 +114,7 @@ class CertificateReconciler:
         stored = Stored(
             authority.data,
             serving.data,
-            configurations.authorities,
+            configurations.bundles,
             complete=not configurations.problems,
         )
         try:
@@ -121,8 +122,10 @@ class CertificateReconciler:
         except CertificateError as error:
             raise CertificateError(f"Secret {at.namespace}/{at.ca_secret}: {error}") from error
         self._doubt.update(step.doubt)
+        data = step.authority_data()
+        if data != {key: authority.data[key] for key in CA_KEYS & authority.data.keys()}:
+            await write_secret(client, authority, data, ours=CA_KEYS)
         if step.created:
-            await write_secret(client, authority, step.authority_data(), ours=CA_KEYS)
             self._request = self._request and "serving"
             self._metrics.issued.labels("ca").inc()
             log.info("CA created", secret=at.ca_secret, reason=step.created)
@@ -200,18 +203,24 @@ class CertificateReconciler:
         return written
 
 
-async def renew(client: ClusterClient, settings: CertsSettings, *, authority: bool) -> RoundReport:
-    """Renew the serving certificate now; with `authority`, create the CA that signs it."""
+async def renew(
+    client: ClusterClient, settings: CertsSettings, *, authority: bool
+) -> AsyncIterator[RoundReport]:
+    """Renew the serving certificate now; with `authority`, create the CA that signs it.
+
+    Yields the report of each round; the last one does not wait.
+    """
     metrics = CertsMetrics(CollectorRegistry())  # nobody reads those of a command
     reconciler = CertificateReconciler(settings, metrics, "ca" if authority else "serving")
-    try:
-        async with asyncio.timeout(settings.settle.total_seconds() + PATIENCE):
-            while True:
-                report = await reconciler.run_once(client)
-                if report.problems:
-                    raise ClusterError("; ".join(report.problems))
-                if not report.waiting:
-                    return report
-                await asyncio.sleep(0.5)
-    except TimeoutError as error:  # somebody keeps writing another bundle, or takes ours out
-        raise ClusterError("the bundle does not stay in the webhook configurations") from error
+    deadline = time.monotonic() + settings.settle.total_seconds() + PATIENCE
+    waiting = True
+    while waiting:
+        report = await reconciler.run_once(client)
+        if report.problems:
+            raise ClusterError("; ".join(report.problems))
+        yield report
+        waiting = report.waiting
+        # Somebody keeps writing another bundle, or takes ours out.
+        if waiting and time.monotonic() > deadline:
+            raise ClusterError("the bundle does not stay in the webhook configurations")
+        await asyncio.sleep(0.5 if waiting else 0)

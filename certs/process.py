@@ -15,7 +15,7 @@ from certs.metrics import CertsMetrics
 from certs.settings import CertsSettings
 from services.kube.client import requested_pause
 from services.kube.connection import ApiConnection, connector
-from services.process.errors import AccelbindError, ClusterError
+from services.process.errors import AccelbindError
 from services.process.http import MetricsServer, build_info, new_registry
 from services.process.listening import write_ports
 from services.process.outage import Outage
@@ -97,43 +97,35 @@ class Process:
 
     async def _run_once(self) -> float:
         """Do one round; return the seconds until the next."""
+        # Replicas that started together would conflict in each round.
+        spread = random.uniform(0.75, 1)  # noqa: S311 - jitter, not a secret
+        pause = self._settings.interval.total_seconds() * spread
         try:
             async with self._connection.client() as client:
                 report = await self._reconciler.run_once(client)
+            self._backoff.reset()
+            self._show(report)
+            self._error = "; ".join(report.problems)
         except AccelbindError as error:
-            return self._fail(error)
+            self._error, pause = str(error), self._backoff.pause(requested_pause(error))
         except Exception as error:  # the next round may find what it needs
             log.exception("internal error; the next round follows")
-            return self._fail(ClusterError(f"internal error: {error!r:.200}"))
-        return self._report(report)
+            self._error, pause = f"internal error: {error!r:.200}", self._backoff.pause()
+        self._outage.update(self._error)
+        self._metrics.failing.set(bool(self._error))
+        self._metrics.ready.set(not self._error)
+        if not self._error:
+            self._metrics.succeeded.set_to_current_time()
+        return pause
 
-    def _report(self, report: RoundReport) -> float:
-        self._backoff.reset()
+    def _show(self, report: RoundReport) -> None:
         metrics = self._metrics
-        ends = report.authorities[0].ends
-        metrics.expiry.labels("ca").set(ends.timestamp())
+        metrics.expiry.labels("ca").set(report.authorities[0].ends.timestamp())
         if report.serving_ends is not None:
             metrics.expiry.labels("serving").set(report.serving_ends.timestamp())
         metrics.trusted.set(len(report.authorities))
         metrics.missing.set(len(report.missing))
         self._absence.update(", ".join(report.missing))
-        self._set_error("; ".join(report.problems))
-        interval = self._settings.interval.total_seconds()
-        # Replicas that started together would conflict in each round.
-        return interval * random.uniform(0.75, 1)  # noqa: S311 - jitter, not a secret
-
-    def _fail(self, error: AccelbindError) -> float:
-        self._set_error(str(error))
-        return self._backoff.pause(requested_pause(error))
-
-    def _set_error(self, error: str) -> None:
-        """Show an error; empty means there is none."""
-        self._error = error
-        self._outage.update(error)
-        self._metrics.failing.set(bool(error))
-        self._metrics.ready.set(not error)
-        if not error:
-            self._metrics.succeeded.set_to_current_time()
 
     async def _probe_health(self) -> tuple[int, str]:
         # Rounds that fail are readiness: a restart would not help against them.

@@ -1,16 +1,16 @@
 """The state of the webhook's certificates, and the next step. Pure.
 
-    state       CA Secret   bundle     serving Secret    next step
-    ---------   ---------   --------   ---------------   ---------------------------------------
-    empty       -           -          -                 A signs at once
-    steady      A           A          of A              at two thirds of its life: another of A
-    announced   B           B and A    of A              once settled, B signs
-    switched    B           B and A    of B, young       at the age OVERLAP, A leaves the bundle
+    state       CA Secret    bundle     serving Secret    next step
+    ---------   ----------   --------   ---------------   ---------------------------------------
+    empty       -            -          -                 A signs at once
+    steady      A            A          of A              at two thirds of its life: another of A
+    announced   B, old A     B and A    of A              once settled, B signs
+    switched    B, old A     B and A    of B, young       at the age OVERLAP, A leaves the bundle
 
 A CA is `announced` when A is due, damaged, replaced by hand or on request. The bundle has settled
 when all webhook configurations have had it for a while, so that API servers trust B before replicas
-of the webhook serve its certificate. OVERLAP later all replicas serve it. Nothing else is stored:
-a lost Secret leaves its CA in the bundle, so the next state is `announced` again.
+of the webhook serve its certificate. OVERLAP later all replicas serve it. A lost Secret leaves its
+CA in the bundle, and a lost bundle its CAs in the Secret: the next state is `announced` again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,6 @@ from certs.certificates import (
     Certificate,
     bundle_pem,
     extension,
-    find_signer,
     key_error,
     read_certificates,
     read_signing_key,
@@ -37,13 +36,15 @@ from services.process.errors import CertificateError
 
 CA_CERTIFICATE: Final = "ca.crt"
 CA_KEY: Final = "ca.key"
-CA_KEYS: Final = frozenset({CA_CERTIFICATE, CA_KEY, "old.crt"})
-"""Our keys in the Secret of the CA; earlier versions had CAs of the bundle in `old.crt`."""
+OLD_CAS: Final = "old.crt"
+"""The other CAs in the bundle; their keys are not kept."""
+CA_KEYS: Final = frozenset({CA_CERTIFICATE, CA_KEY, OLD_CAS})
+"""Our keys in the Secret of the CA."""
 
 SERVING_CERTIFICATE: Final = "tls.crt"
 SERVING_KEY: Final = "tls.key"
 BUNDLE: Final = "ca.crt"
-"""The bundle when the certificate was issued."""
+"""The bundle when the certificate was issued; nobody reads it."""
 SERVING_KEYS: Final = frozenset({SERVING_CERTIFICATE, SERVING_KEY, BUNDLE})
 """Our keys in the serving Secret."""
 
@@ -61,16 +62,21 @@ REMEDY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The certificates of a cluster as a round read them."""
+    """The certificates of a cluster, or of a folder, which is both Secrets."""
 
     authority: Mapping[str, bytes]
     """The data of the CA's Secret."""
     serving: Mapping[str, bytes]
     """The data of the serving Secret."""
-    configured: tuple[Certificate, ...] = ()
-    """The CAs in the bundles of the webhook configurations."""
+    bundles: Sequence[tuple[str, bytes]] = ()
+    """The bundles of the webhook configurations, each with its place."""
     complete: bool = True
     """Whether all configurations could be read."""
+
+    @property
+    def configured(self) -> tuple[Certificate, ...]:
+        """The CAs in the bundles."""
+        return unique(one for _, bundle in self.bundles for one in read_certificates(bundle))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +105,15 @@ class Step:
 
     def authority_data(self) -> dict[str, bytes]:
         """The data of the CA's Secret."""
-        pair = self.authority
-        return {CA_CERTIFICATE: pair.certificate_pem, CA_KEY: pair.key_pem}
+        own, *old = self.trusted
+        data = {CA_CERTIFICATE: own.pem, CA_KEY: self.authority.key_pem}
+        return data | {OLD_CAS: bundle_pem(old)} if old else data
 
     def issue(self, now: datetime) -> dict[str, bytes]:
         """The data of the serving Secret with a new pair."""
         pair = issue_serving(self.authority, self.names, now)
         return {
-            SERVING_CERTIFICATE: pair.certificate_pem,
+            SERVING_CERTIFICATE: pair.certificate.pem,
             SERVING_KEY: pair.key_pem,
             BUNDLE: self.bundle,
         }
@@ -127,7 +134,7 @@ def next_step(stored: Stored, names: Sequence[str], now: datetime, request: Requ
     own, serving = authority.certificate, serving_certificate(stored.serving)
     others = _other_authorities(stored, own, serving, now, keep=bool(request))
     trusted = (own, *others)
-    signer = find_signer(serving, trusted)
+    signer = next((one for one in trusted if serving and serving.is_signed_by(one)), None)
     error = _pair_error(serving, stored.serving.get(SERVING_KEY, b""), now)
     refused = refusal(serving, trusted, now) if serving and signer else ""
     doubt = signing_error(authority, names, now, others)
@@ -192,15 +199,12 @@ def _other_authorities(
     stored: Stored, own: Certificate, serving: Certificate | None, now: datetime, *, keep: bool
 ) -> tuple[Certificate, ...]:
     """The CAs that are trusted beside the one that signs; that of what is served comes first."""
-    recorded = read_certificates(stored.serving.get(BUNDLE, b""))
-    if serving and now - serving.issued > OVERLAP:
-        if serving.is_signed_by(own) and not keep:
-            return ()
-        # The others may have left the bundle since.
-        recorded = tuple(one for one in recorded if serving.is_signed_by(one))
-    # Of the Secret: the CA that is replaced now, or the chain of one that was put in by hand.
-    held = read_certificates(stored.authority.get(CA_CERTIFICATE, b""))
-    known = unique((*held, *recorded, *stored.configured))
+    if serving and serving.is_signed_by(own) and now - serving.issued > OVERLAP and not keep:
+        return ()
+    # In `ca.crt`: the CA that is replaced now, or the chain of one that was put in by hand.
+    texts = (stored.authority.get(key, b"") for key in (CA_CERTIFICATE, OLD_CAS))
+    held = (one for text in texts for one in read_certificates(text))
+    known = unique((*held, *stored.configured))
     others = [one for one in known if one != own and one.is_valid(now)]
     others.sort(key=lambda one: serving is None or not serving.is_signed_by(one))
     return tuple(others[: MOST_CERTIFICATES - 1])  # with `own`, as many as are read

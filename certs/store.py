@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from certs.certificates import Certificate, read_certificates, unique
 from certs.settings import CertsSettings
 from services.kube.client import BadStatus, ClusterClient, segment
 from services.kube.objects import (
@@ -42,11 +41,6 @@ class Configurations:
             for name, stored in self.present.items()
             for number, config in enumerate(self._configs(stored.item))
         ]
-
-    @property
-    def authorities(self) -> tuple[Certificate, ...]:
-        """The CAs in the bundles."""
-        return unique(one for _, bundle in self.bundles for one in read_certificates(bundle))
 
     async def write(self, client: ClusterClient, name: str, bundle: bytes) -> bool:
         """Set the bundle of our entries of one that is present; False if they have it already.

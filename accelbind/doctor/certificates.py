@@ -3,7 +3,7 @@
 import socket
 import ssl
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import urlsplit
@@ -14,7 +14,6 @@ from accelbind.doctor.webhooks import WebhookEntry, our_hooks
 from certs.certificates import (
     Certificate,
     bundle_pem,
-    find_signer,
     read_certificates,
     unusable_certificates,
 )
@@ -32,17 +31,20 @@ _OVERDUE: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class ServiceAddress:
-    """Where a webhook is called."""
+class Target:
+    """Where a webhook is called, and what the API server trusts there."""
 
     host: str
     port: int
     name: str
     """The name that its certificate must have."""
+    bundle: bytes
+    label: str = field(compare=False)
+    """The first entry of a webhook configuration that calls it."""
 
     def __str__(self) -> str:
         shown = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-        return shown if self.host == self.name else f"{self.name} at {shown}"
+        return f"{self.label}: {shown if self.host == self.name else f'{self.name} at {shown}'}"
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -55,53 +57,45 @@ def parse_address(text: str) -> tuple[str, int]:
 
 def check_served(cluster: Cluster) -> Iterator[Line]:
     """Does the served certificate fit the CA bundle?"""
-    checked: set[tuple[ServiceAddress, bytes]] = set()
-    problems: set[Line] = set()
     hooks = our_hooks(cluster)
     if not hooks:
         yield skipped("there is no webhook configuration of accelbind")
-        return
-    for hook in hooks:
-        if not hook.bundle:
-            text = f"{hook.label} has no caBundle: the API server does not trust the webhook"
-            yield failed(text, "accelbind certs run sets it: see its log")
-            continue
-        bundle, addresses = hook.bundle, _addresses(cluster, hook)
-        if isinstance(addresses, Line):
-            if addresses not in problems:
-                yield addresses
-            problems.add(addresses)
-            continue
-        for address in addresses:
-            if (address, bundle) not in checked:
-                checked.add((address, bundle))
-                yield from _handshake_lines(f"{hook.label}: {address}", address, bundle)
+    # Several entries call the same address, or have the same problem.
+    for found in dict.fromkeys(one for hook in hooks for one in _targets(cluster, hook)):
+        yield from (found,) if isinstance(found, Line) else _handshake_lines(found)
 
 
-# Where the webhook is called ----------------------------------------------------------------------
-
-
-def _addresses(cluster: Cluster, hook: WebhookEntry) -> list[ServiceAddress] | Line:
+def _targets(cluster: Cluster, hook: WebhookEntry) -> Iterator[Target | Line]:
     """Where the API server calls an entry, or why it can't."""
     called = part(hook.client, "service")
     url = urlsplit(str(hook.client.get("url")))
     name, namespace = str(called.get("name")), str(called.get("namespace"))
     server = f"{name}.{namespace}.svc" if called else url.hostname
-    if not server:
-        return failed(f"{hook.label} names neither a Service nor a URL", APPLY)
-    if cluster.webhook_address:
-        return [ServiceAddress(*cluster.webhook_address, server)]
-    if not called:
-        return [ServiceAddress(server, url.port or HTTPS, server)]
-    try:
-        return _pods_behind(cluster, name, namespace, int(called.get("port") or HTTPS))
-    except Unseen as error:
-        return unseen(f"{hook.label}: {error}")
+    addresses: list[tuple[str, int]] | Line = []
+    if not hook.bundle:
+        text = f"{hook.label} has no caBundle: the API server does not trust the webhook"
+        addresses = failed(text, "accelbind certs run sets it: see its log")
+    elif not server:
+        addresses = failed(f"{hook.label} names neither a Service nor a URL", APPLY)
+    elif cluster.webhook_address:
+        addresses = [cluster.webhook_address]
+    elif not called:
+        addresses = [(server, url.port or HTTPS)]
+    else:
+        try:
+            addresses = _pods_behind(cluster, name, namespace, int(called.get("port") or HTTPS))
+        except Unseen as error:
+            addresses = unseen(f"{hook.label}: {error}")
+    if isinstance(addresses, Line):
+        yield addresses
+        return
+    for host, port in addresses:
+        yield Target(host, port, str(server), hook.bundle, hook.label)
 
 
 def _pods_behind(
     cluster: Cluster, name: str, namespace: str, port: int
-) -> list[ServiceAddress] | Line:
+) -> list[tuple[str, int]] | Line:
     # Each of its pods, as one of several may serve another certificate than the others.
     service = cluster.get(f"/api/v1/namespaces/{namespace}/services/{name}")
     if service is None:
@@ -118,7 +112,7 @@ def _pods_behind(
 
     path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
     addresses = [
-        ServiceAddress(str(address), int(target.get("port") or HTTPS), f"{name}.{namespace}.svc")
+        (str(address), int(target.get("port") or HTTPS))
         for endpoint_slice in cluster.items(path, of_service)
         for target in endpoint_slice.get("ports") or ()
         if (target.get("name") or "") == ports[port]
@@ -132,59 +126,53 @@ def _pods_behind(
     )
 
 
-# TLS ----------------------------------------------------------------------------------------------
-
-
-def _handshake_lines(where: str, address: ServiceAddress, bundle: bytes) -> Iterator[Line]:
-    for reason in unusable_certificates(bundle):
-        yield warning(f"{where}: the caBundle has an unusable entry: {reason}", _RENEW)
-    if trusted := read_certificates(bundle):
-        yield _handshake_line(where, address, trusted)
-    else:
-        yield failed(f"{where}: the caBundle has no usable certificate", _RENEW)
-
-
-def _handshake_line(where: str, address: ServiceAddress, trusted: Sequence[Certificate]) -> Line:
+def _handshake_lines(target: Target) -> Iterator[Line]:
+    for reason in unusable_certificates(target.bundle):
+        yield warning(f"{target}: the caBundle has an unusable entry: {reason}", _RENEW)
+    trusted = read_certificates(target.bundle)
     # The handshake of the API server: the same bundle, the same name.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as Go: a CA of the bundle is enough
     try:
-        context.load_verify_locations(cadata=bundle_pem(trusted).decode())
-        return _served_line(where, _served_certificate(address, context), trusted)
+        if not trusted:
+            yield failed(f"{target}: the caBundle has no usable certificate", _RENEW)
+        else:
+            context.load_verify_locations(cadata=bundle_pem(trusted).decode())
+            yield _served_line(target, _served_certificate(target, context), trusted)
     except ssl.SSLCertVerificationError as error:
-        return failed(
-            f"{where}: the bundle does not fit the served certificate:"
+        yield failed(
+            f"{target}: the bundle does not fit the served certificate:"
             f" {plain(error.verify_message)}",
             f"accelbind certs run sets the bundle, accelbind certs renew the certificate; {_RENEW}",
         )
     except ssl.SSLError as error:
-        return failed(f"{where}: {plain(error.reason or str(error))}", "it is not a webhook")
+        yield failed(f"{target}: {plain(error.reason or str(error))}", "it is not a webhook")
     except ConnectionRefusedError:
-        return failed(f"{where}: connection refused", "start the webhook; see its log")
+        yield failed(f"{target}: connection refused", "start the webhook; see its log")
     except OSError as error:
-        return unseen(
-            f"{where} can't be reached from here: {plain(error.strerror or str(error))}",
+        yield unseen(
+            f"{target} can't be reached from here: {plain(error.strerror or str(error))}",
             "run the doctor in a pod; or kubectl port-forward, and --webhook-address",
         )
 
 
-def _served_certificate(address: ServiceAddress, context: ssl.SSLContext) -> bytes:
+def _served_certificate(target: Target, context: ssl.SSLContext) -> bytes:
     with (
-        socket.create_connection((address.host, address.port), timeout=CONNECT_SECONDS) as raw,
-        context.wrap_socket(raw, server_hostname=address.name) as secure,
+        socket.create_connection((target.host, target.port), timeout=CONNECT_SECONDS) as raw,
+        context.wrap_socket(raw, server_hostname=target.name) as secure,
     ):
         return ssl.DER_cert_to_PEM_cert(secure.getpeercert(binary_form=True) or b"").encode()
 
 
-def _served_line(where: str, pem: bytes, trusted: Sequence[Certificate]) -> Line:
+def _served_line(target: Target, pem: bytes, trusted: Sequence[Certificate]) -> Line:
     now = datetime.now(UTC)
     if not (readable := read_certificates(pem)):
-        return warning(f"{where}: the served {', '.join(unusable_certificates(pem))}", _RENEW)
+        return warning(f"{target}: the served {', '.join(unusable_certificates(pem))}", _RENEW)
     [served] = readable
     # OpenSSL accepts more than Go does. What an intermediate CA signed was checked by OpenSSL only.
-    if find_signer(served, trusted) and (problem := refusal(served, trusted, now)):
-        return failed(f"{where}: API servers refuse the served certificate: {problem}", _RENEW)
-    text = f"{where}, valid until {served.ends:%Y-%m-%d %H:%M} UTC"
+    if any(map(served.is_signed_by, trusted)) and (problem := refusal(served, trusted, now)):
+        return failed(f"{target}: API servers refuse the served certificate: {problem}", _RENEW)
+    text = f"{target}, valid until {served.ends:%Y-%m-%d %H:%M} UTC"
     if served.ends - now < (served.ends - served.begins) * _OVERDUE:
         return warning(f"{text}: its renewal is overdue", _RENEW)
     return ok(text)

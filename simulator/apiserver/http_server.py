@@ -181,7 +181,7 @@ class ServingPair:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.set_alpn_protocols(["http/1.1"])
         with tempfile.NamedTemporaryFile(prefix="pair-") as file:  # `ssl` reads files only
-            file.write(self.serving.key_pem + self.serving.certificate_pem)
+            file.write(self.serving.key_pem + self.serving.certificate.pem)
             file.flush()
             context.load_cert_chain(file.name)
         return context
@@ -191,4 +191,4 @@ def make_pair(names: Sequence[str]) -> ServingPair:
     now, life = utc_now(), timedelta(days=30)
     authority = create_authority(now, life)
     serving = issue_serving(authority, parse_names(names), now, life)
-    return ServingPair(authority.certificate_pem, serving)
+    return ServingPair(authority.certificate.pem, serving)

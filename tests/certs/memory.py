@@ -185,10 +185,10 @@ class Cluster:
         return rebuilt(pair, without=kind, adding=extension, critical=critical, by=authority)
 
     def edit_pair(self, pair: KeyPair) -> None:
-        self.store.edit(TLS, tls_crt=pair.certificate_pem, tls_key=pair.key_pem)
+        self.store.edit(TLS, tls_crt=pair.certificate.pem, tls_key=pair.key_pem)
 
     def edit_authority(self, pair: KeyPair) -> None:
-        self.store.edit(CA, ca_crt=pair.certificate_pem, ca_key=pair.key_pem)
+        self.store.edit(CA, ca_crt=pair.certificate.pem, ca_key=pair.key_pem)
 
 
 @dataclass(frozen=True, slots=True)

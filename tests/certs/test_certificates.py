@@ -45,17 +45,17 @@ UNKNOWN_CURVE = b"-----BEGIN PRIVATE KEY-----\n%b\n-----END PRIVATE KEY-----\n" 
     ("text", "found"),
     [
         (b"no PEM", ()),
-        (GARBLED + CA.certificate_pem, (CA.certificate,)),
-        (CA.certificate_pem[:-20], ()),
+        (GARBLED + CA.certificate.pem, (CA.certificate,)),
+        (CA.certificate.pem[:-20], ()),
         (
-            b"#\n" + CA.certificate_pem + b"x" + OTHER.certificate_pem,
+            b"#\n" + CA.certificate.pem + b"x" + OTHER.certificate.pem,
             (CA.certificate, OTHER.certificate),
         ),
-        (CA.certificate_pem * 2, (CA.certificate,)),
-        (CA.certificate_pem * MOST_CERTIFICATES + OTHER.certificate_pem, (CA.certificate,)),
+        (CA.certificate.pem * 2, (CA.certificate,)),
+        (CA.certificate.pem * MOST_CERTIFICATES + OTHER.certificate.pem, (CA.certificate,)),
         # Quadratic work on 8 MiB would take hours.
         (
-            BEGIN * 300_000 + CA.certificate_pem + OTHER.certificate_pem,
+            BEGIN * 300_000 + CA.certificate.pem + OTHER.certificate.pem,
             (CA.certificate, OTHER.certificate),
         ),
     ],
@@ -93,7 +93,7 @@ def test_a_certificate_is_refused_as_an_api_server_does(authority: KeyPair, reas
 
 @pytest.mark.parametrize("kind", ODD)
 def test_an_odd_certificate_is_used_or_skipped_with_a_reason(kind: str) -> None:
-    text = CA.certificate_pem + ODD[kind] + OTHER.certificate_pem
+    text = CA.certificate.pem + ODD[kind] + OTHER.certificate.pem
     first, *odd, last = read_certificates(text)
     assert (first, last) == (CA.certificate, OTHER.certificate)
     assert len(odd) + len(unusable_certificates(text)) == 1
@@ -102,7 +102,7 @@ def test_an_odd_certificate_is_used_or_skipped_with_a_reason(kind: str) -> None:
 
 
 def test_certificates_beyond_the_limit_are_reported() -> None:
-    text = CA.certificate_pem * (MOST_CERTIFICATES + 5)
+    text = CA.certificate.pem * (MOST_CERTIFICATES + 5)
     assert unusable_certificates(text) == ("certificate 33 and later: there are more than 32",)
 
 
@@ -114,7 +114,7 @@ def test_a_key_is_read_where_it_can_be_used() -> None:
     key = read_signing_key(CA.key_pem)
     assert key is not None
     assert key.public_key() == CA.key.public_key()
-    for text in (b"", b"x", CA.certificate_pem):
+    for text in (b"", b"x", CA.certificate.pem):
         assert read_key(text) is None
     assert read_key(plain) is not None
     with pytest.raises(CertificateError, match="the key is Ed25519, not an elliptic curve key"):

@@ -54,9 +54,9 @@ def test_certificates_that_api_servers_refuse_are_shown(tmp_path: Path) -> None:
     )
     serving = issue_serving(authority, parse_names(["hook.svc"]), now, timedelta(days=1))
     for name, content in (
-        ("ca.crt", authority.certificate_pem),
+        ("ca.crt", authority.certificate.pem),
         ("ca.key", authority.key_pem),
-        ("tls.crt", serving.certificate_pem + ODD["version 2"]),
+        ("tls.crt", serving.certificate.pem + ODD["version 2"]),
         ("tls.key", serving.key_pem),
     ):
         (tmp_path / name).write_bytes(content)
@@ -87,7 +87,7 @@ async def test_a_cluster_is_shown(api: ApiServerStandIn) -> None:
     assert shown["missing"] == ["validatingwebhookconfigurations/accelbind"]
     assert shown["problems"] == []
     other = create_authority(utc_now(), timedelta(days=9))
-    edit_secret(api, CA, ca_crt=other.certificate_pem, ca_key=other.key_pem)
+    edit_secret(api, CA, ca_crt=other.certificate.pem, ca_key=other.key_pem)
     shown = json.loads((await certs("show", "-o", "json", api=api)).stdout)
     assert shown["problems"] == [], "the bundle still trusts the CA before it"
 
@@ -103,7 +103,7 @@ async def test_renewing_now_replaces_the_certificate_and_by_request_the_ca(
     assert the_bundle(api) == (ca,)
     done = await certs("renew", "--ca", "--settle", "1s", api=api)
     assert done.returncode == 0, done.stderr
-    assert "serves in 1s" in done.stderr
+    assert "it serves in 1s" in done.stderr
     new, kept = the_bundle(api)
     assert kept == ca
     assert serving(api).is_signed_by(new)

@@ -115,7 +115,7 @@ def test_a_ca_that_api_servers_refuse_is_refused(tmp_path: Path) -> None:
         critical=True,
     )
     for content, message in (
-        (unfit.certificate_pem, r"API servers would refuse .*name constraint.* remove ca\.key"),
+        (unfit.certificate.pem, r"API servers would refuse .*name constraint.* remove ca\.key"),
         (ODD["version 2"], "unreadable or of another key"),
     ):
         (tmp_path / "ca.crt").write_bytes(content)

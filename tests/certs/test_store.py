@@ -41,7 +41,7 @@ async def test_of_a_configuration_only_the_bundle_changes(api: ApiServerStandIn)
 
 async def test_entries_of_other_services_and_urls_are_left_alone(api: ApiServerStandIn) -> None:
     stranger = create_authority(utc_now(), timedelta(days=1))
-    theirs = base64.b64encode(stranger.certificate_pem).decode()
+    theirs = base64.b64encode(stranger.certificate.pem).decode()
     entries = (
         entry("x.example.dev", service={"name": "other", "namespace": "elsewhere"}),
         entry("z.example.dev", url="https://other.example:8443/mutate", caBundle=theirs),

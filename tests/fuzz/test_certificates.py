@@ -80,10 +80,11 @@ def use(text: bytes, key: bytes) -> None:
         _ = (one.is_signed_by(CA.certificate), CA.certificate.is_signed_by(one))
         _ = refusal(one, [CA.certificate], NOW), key_error(one, key)
         assert refusal(SERVING.certificate, [one, CA.certificate], NOW) == ""
+    bundles = [("bundle", text)]
     pair = {"tls.crt": text, "tls.key": key, "ca.crt": text}
-    next_step(Stored({}, pair, found), HOSTS, NOW)
+    next_step(Stored({}, pair, bundles), HOSTS, NOW)
     try:
-        next_step(Stored({"ca.crt": text, "ca.key": key}, pair, found), HOSTS, NOW)
+        next_step(Stored({"ca.crt": text, "ca.key": key}, pair, bundles), HOSTS, NOW)
     except CertificateError as error:
         assert "remove ca.key and ca.crt" in str(error)  # noqa: PT017 - others need none
 
@@ -115,4 +116,4 @@ def test_odd_certificates_never_raise(kind: str) -> None:
 @settings(max_examples=EXAMPLES)
 def test_bent_keys_never_raise(content: bytes) -> None:
     text = base64.encodebytes(content)
-    use(CA.certificate_pem, b"-----BEGIN PRIVATE KEY-----\n%b-----END PRIVATE KEY-----\n" % text)
+    use(CA.certificate.pem, b"-----BEGIN PRIVATE KEY-----\n%b-----END PRIVATE KEY-----\n" % text)

@@ -23,7 +23,7 @@ from tests.support import clean_environment
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_proxy")]
 
 OLD, NEW = (
-    create_authority(datetime.now(UTC), timedelta(days=1)).certificate_pem.decode() for _ in "ab"
+    create_authority(datetime.now(UTC), timedelta(days=1)).certificate.pem.decode() for _ in "ab"
 )
 OWN, THEIRS = "accelbind-webhook-tls", "accelbind-webhook-cert-manager"
 BY_CHART = {"accelbind.dev/ca-bundle": "chart"}

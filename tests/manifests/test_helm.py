@@ -65,7 +65,7 @@ def _helm() -> None:
     helm()
 
 
-PEM = create_authority(datetime.now(UTC), timedelta(days=1)).certificate_pem.decode()
+PEM = create_authority(datetime.now(UTC), timedelta(days=1)).certificate.pem.decode()
 WORDS = {
     "DIGEST": f"sha256:{'0' * 64}",
     "HALF_A_BUNDLE": json.dumps(PEM.partition("-----END")[0]),

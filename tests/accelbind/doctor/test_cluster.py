@@ -167,10 +167,10 @@ async def test_a_ca_that_only_openssl_accepts(api: ApiServerStandIn, tmp_path: P
     )
     pair = issue_serving(authority, parse_names(["127.0.0.1"]), utc_now(), timedelta(days=9))
     paths = tmp_path / "tls.crt", tmp_path / "tls.key"
-    for path, content in zip(paths, (pair.certificate_pem, pair.key_pem), strict=True):
+    for path, content in zip(paths, (pair.certificate.pem, pair.key_pem), strict=True):
         path.write_bytes(content)
     async with cluster.serving_pair(*paths) as port:
-        await served(api, port, authority.certificate_pem, "failed", "API servers refuse")
+        await served(api, port, authority.certificate.pem, "failed", "API servers refuse")
 
 
 @pytest.mark.parametrize(

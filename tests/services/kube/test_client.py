@@ -210,9 +210,9 @@ async def test_a_flood_of_interim_answers_is_ended(tmp_path: Path, number: int, 
     authority = create_authority(utc_now(), timedelta(days=1))
     pair = issue_serving(authority, parse_names(["127.0.0.1"]), utc_now(), timedelta(days=1))
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    load_pair(tls, pair.certificate_pem, pair.key_pem)
+    load_pair(tls, pair.certificate.pem, pair.key_pem)
     usual = answer(200, b'{"kind":"Pod"}')
-    trust = base64.b64encode(authority.certificate_pem).decode()
+    trust = base64.b64encode(authority.certificate.pem).decode()
     async with Server(usual, EARLY_HINTS * number + usual, usual).run(tls) as server:
         server.piece = piece
         config = write_config(tmp_path, {"server": server.url, "certificate-authority-data": trust})

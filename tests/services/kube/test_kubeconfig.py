@@ -133,7 +133,7 @@ def test_an_entry_that_can_not_be_used_says_why(
 
 def test_a_broken_certificate_beside_the_clusters_ca_is_skipped(tmp_path: Path) -> None:
     """As in kubectl."""
-    good = create_authority(datetime.now(UTC), timedelta(days=1)).certificate_pem
+    good = create_authority(datetime.now(UTC), timedelta(days=1)).certificate.pem
     broken = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
     text = base64.b64encode(broken + good + ODD["a subject that is no UTF-8"]).decode()
     access = loaded(tmp_path, config({"certificate-authority-data": text}))
