@@ -45,7 +45,7 @@ ELSEWHERE = {
         "tests/manifests/test_helm.py::test_commands_of_the_documents_name_flags_that_helm_has"
     ),
     # The chart's checks of these steps: tests/manifests/test_certificate_sources.py.
-    r"configurations=.*|(bundle|upgrade|rollout)\(\) .*|\{ bundle; .*|upgrade .*|until .*": BY_HAND,
+    r"configurations=.*|(bundle|upgrade|rollout)\(\) .*|bundle >.*|upgrade .*|until .*": BY_HAND,
     r"kubectl annotate \$configurations .*|kubectl apply -f .*/cert-manager/.*": BY_HAND,
     r"kubectl -n accelbind-system (wait|get secret) .*": BY_HAND,
     r"kind .*": BY_HAND,
