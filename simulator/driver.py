@@ -5,9 +5,11 @@ tests inject, sends what would be an ioctl to a socket in the rack's `dev`: the 
 the number, the structure, and the data that an address in the structure points to. `DriverStandIn`
 answers there with an errno, in a process of its own or in a thread of a test.
 
-As the drivers do, it takes the structures of their ioctls and refuses what doesn't fit (EINVAL). As
-the hardware does, it takes a bitstream for what is in it, whatever the metadata around that said:
-`raw_bitstream` makes one. What is none is refused with EIO. Other calls it doesn't know (ENOTTY).
+As the drivers do, it takes the structures of their ioctls and refuses what doesn't fit
+(`tests/kernel/stand_ins_scenarios.py` compares the errnos with those of Linux's driver). As the
+hardware does, it takes a bitstream for what is in it, whatever the metadata around that said:
+`raw_bitstream` makes one. What is none is refused with EIO. A release and an assignment of a port
+are not modelled (ENOTTY).
 
     python -m simulator.driver --root DIR --seconds 0.3
 
@@ -195,8 +197,10 @@ class DriverStandIn:
             self._reset(node, family)
         elif (kind, call) == ("fme", _PROGRAM):
             self._program(node, family, structure, data)
-        else:
+        elif (kind, call - _PROGRAM) in (("fme", 1), ("fme", 2)):
             raise OSError(errno.ENOTTY, "not modelled")
+        else:
+            raise OSError(errno.EINVAL, "no call of this node")
 
     def _reset(self, port: str, family: str) -> None:
         folder = _device(self._root, family, port)
@@ -207,9 +211,13 @@ class DriverStandIn:
         if len(structure) != form.size:
             raise OSError(errno.EINVAL, "another structure")
         size, flags, number, length, address, *_ = form.unpack(structure)
-        if size != form.size or flags or length != len(data) or not address or not length:
+        if size != form.size or flags:
             raise OSError(errno.EINVAL, "fields that don't fit")
         port = _port_of(_device(self._root, family, engine).parent, family, number)
+        if not length + 3 & 0xFFFF_FFFC:  # whole words, counted in 32 bits
+            raise OSError(errno.ENOMEM, "no bitstream")
+        if length != len(data) or not address:
+            raise OSError(errno.EFAULT, "no bitstream there")
         if self.fail_with:
             raise OSError(self.fail_with, os.strerror(self.fail_with))
         with self._card(engine):

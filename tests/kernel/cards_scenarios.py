@@ -51,30 +51,3 @@ def test_everything_of_a_port_is_shown(bed: Bed) -> None:
     assert shown["problems"] == "none"
     assert "50 °C" in done.stdout
     assert "30 W" in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("node", "request_", "words", "expected"),
-    [
-        ("dfl-port.0", 0xB600, (), 0),  # version of the interface
-        ("dfl-port.0", 0xB640, (), 0),  # reset
-        ("dfl-port.0", 0xB641, (20, 0, 0, 0, 0), 0),  # info
-        ("dfl-port.0", 0xB641, (4, 0, 0, 0, 0), -22),
-        ("dfl-port.0", 0xB680, (), -22),  # programming is the engine's
-        ("dfl-fme.0", 0xB600, (), 0),
-        ("dfl-fme.0", 0xB640, (), -22),
-        ("dfl-fme.0", 0xB680, (24, 0, 9, 4, 0, 0), -22),  # no such port
-        ("dfl-fme.0", 0xB680, (24, 1, 0, 4, 0, 0), -22),  # flags
-        ("dfl-fme.0", 0xB680, (24, 0, 0, 4, 0, 0), -14),  # no bitstream there
-        ("dfl-fme.0", 0xB680, (4, 0, 0, 4, 0, 0), -22),  # too short
-        ("dfl-fme.0", 0xB680, (24, 0, 0, 0, 0, 0), -12),  # nothing to program
-        ("dfl-fme.0", 0xB680, (24, 0, 0, 2**32 - 1, 0, 0), -12),
-        ("dfl-port.0", 0xB642, (32, 0, 9, 0, 0, 0, 0, 0), -22),  # no such region
-        ("dfl-fme.0", 0x4004B681, (9,), -22),  # release of no port
-        ("dfl-fme.0", 0x4004B682, (0,), -16),  # assigning what was not released
-    ],
-)
-def test_the_driver_answers_ioctls_so(
-    bed: Bed, node: str, request_: int, words: tuple[int, ...], expected: int
-) -> None:
-    assert bed.call("ioctl", f"/dev/{node}", request_, words) == expected

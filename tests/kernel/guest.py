@@ -25,6 +25,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
+from accelbind.fpga.info import describe
 from accelbind.plain_port import PlainPort
 from services.bitstreams.storage import read_bitstream
 from services.node.table import Table
@@ -73,6 +74,17 @@ def write(path: str, text: str) -> int:
     except OSError as error:
         return error.errno or -1
     return 0
+
+
+def files_read(root: str) -> dict[str, str]:
+    """The files below a root's `sys` that accelbind reads of a card, with their content."""
+    opened: set[str] = set()
+    sys.addaudithook(lambda event, found: opened.add(str(found[0])) if event == "open" else None)
+    for device in ("dfl-fme.0", "dfl-port.0"):
+        describe(Path(root), device)
+    place = str(Path(root, "sys")) + "/"
+    files = [each for each in opened if each.startswith(place) and Path(each).exists()]
+    return {each.removeprefix(place): read(each) for each in files}
 
 
 def create(path: str, content: bytes) -> None:
