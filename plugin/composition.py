@@ -14,7 +14,6 @@ from plugin.hook_server import HookServer
 from plugin.metrics import ModeCollector, PluginMetrics
 from plugin.node_events import PluginEvents
 from plugin.node_mode import NodeMode
-from plugin.permissions import PermissionCheck
 from plugin.server import ResourceServer
 from plugin.settings import PluginSettings, Programming
 from services.containers.approvals import Approvals
@@ -113,7 +112,6 @@ class ModeParts:
         self.node.follow(self.resources.on_scan)
         self._mode_keeper = ModeKeeper(mode, process.folder.path, calls, process.files)
         self.node.follow(self._mode_keeper.on_scan)
-        self.permissions = PermissionCheck(settings, self.node.state, calls)
         self._policies = self._start_policies()
         self._nodes_policy = NodesStartPolicy(
             self.node.state,
@@ -122,7 +120,7 @@ class ModeParts:
             record_event=process.record_event,
         )
         self.collectors = (
-            ModeCollector(process.mode, self.permissions),
+            ModeCollector(process.mode),
             self.node.collector,
         )
         """What a scrape shows of the node."""
@@ -150,7 +148,6 @@ class ModeParts:
             "holders",
             self.holders.follow_forever(self.node.state.rescan.request, self.resources.resend),
         )
-        yield "permissions", self.permissions.check_once()
         for kind, publisher in self.cdi.items():
             yield f"cdi {kind}", publisher.write_forever()
         if self.is_hooked:

@@ -8,7 +8,6 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from plugin.node_mode import NodeMode
-from plugin.permissions import PermissionCheck
 from services.node.metrics import gauge, new_counter
 
 
@@ -63,10 +62,9 @@ class PluginMetrics:
 
 @dataclass(eq=False)
 class ModeCollector(Collector):
-    """The node's mode, and the permissions that are missing in it."""
+    """The node's mode."""
 
     mode: NodeMode
-    permissions: PermissionCheck
 
     def collect(self) -> Iterator[Metric]:
         """The families, one after the other."""
@@ -82,10 +80,4 @@ class ModeCollector(Collector):
             "accelbind_node_mode_annotation_invalid",
             "Whether the node's annotation names no mode, so that the one before is kept: 1 or 0.",
             value=bool(choice.error),
-        )
-        yield gauge(
-            "permission_missing",
-            "Permissions that the plugin needed on its node and hadn't when it started; always 1.",
-            ("path", "permission"),
-            {(each.path, each.permission): 1 for each in self.permissions.missing},
         )

@@ -94,7 +94,7 @@ class Probes:
         if state.inventory is not None:
             problems = [problem.message for problem in state.inventory.problems]
         problems = [*filter(None, [state.scan_error]), *self._process.files.errors, *problems]
-        problems += [*map(str, serving.permissions.missing), *snapshot.problems]
+        problems += snapshot.problems
         devices = rows(state.advertised, snapshot.holders)
         return self._process.settings.table(state.mode, SOURCE, devices, problems)
 

@@ -11,7 +11,6 @@ from typing import Final
 
 from services.devices.hardware.drivers.base import ErrorFile
 from services.devices.hardware.scan import DRIVER_BY_NAME
-from services.devices.hardware.sysfs import Sysfs
 from services.devices.health import register_value
 from services.devices.model import Card, Port
 from services.devices.topology import lock_of
@@ -100,13 +99,6 @@ class ClearResult(StrEnum):
     """The port is gone, or the driver refused."""
     HUNG = "hung"
     """The write took longer than 5 s and was given up."""
-
-
-def clearing_file(files: Sysfs, card: Card, port: Port) -> str | None:
-    """The file of a port that a clearing writes to, below the root; None if there is none."""
-    driver = DRIVER_BY_NAME[card.driver]
-    path = files.resolve(f"{driver.folder}/{card.name}/{port.name}/{driver.port_errors.clear}")
-    return path if path is not None and files.inode(path) is not None else None
 
 
 def clear_errors(

@@ -9,7 +9,6 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from plugin.metrics import ModeCollector, PluginMetrics
 from plugin.node_mode import NodeMode
-from plugin.permissions import Missing
 from services.containers.holders import Holder, Holders
 from services.devices.model import Card, Device, Inventory, PciFunction, PluginMode, Problem
 from services.devices.resources import AdvertisedResources
@@ -35,18 +34,17 @@ SENSORS = CardSensors(
 
 @dataclass
 class Node:
-    """What is known, as a test has it: the scanner, holders and permissions in one."""
+    """What is known, as a test has it: the scanner and holders in one."""
 
     state: NodeState = field(default_factory=lambda: NodeState(Rules()))
     holders: Holders = field(default_factory=dict)
-    missing: tuple[Missing, ...] = ()
     registry: CollectorRegistry = field(default_factory=new_registry)
 
     def __post_init__(self) -> None:
         self.metrics = PluginMetrics(self.registry)
         known, scanner = cast("Any", self), cast("Any", SimpleNamespace(hanging=("one", "other")))
         mode = NodeMode(PluginMode.AF)
-        self.registry.register(ModeCollector(mode, known))
+        self.registry.register(ModeCollector(mode))
         self.collector = NodeCollector(self.state, scanner, known, lambda: self.holders)
         self.registry.register(self.collector)
 
@@ -134,8 +132,3 @@ def test_a_card_shows_what_it_measures(node: Node) -> None:
     set_state(node.state, Inventory())
     node.collector.readings = ()
     assert "region0" not in node.text()
-
-
-def test_a_missing_permission_is_shown(node: Node) -> None:
-    node.missing = (Missing("/cdi", "write", "no CDI file is written"),)
-    assert node.value("permission_missing", path="/cdi", permission="write") == 1
