@@ -34,6 +34,7 @@ _PATIENCE: Final = 120.0
 _INIT: Final = """#!/bin/sh
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
+mount -t configfs configfs /sys/kernel/config
 mount -t devtmpfs devtmpfs /dev
 mount -t tmpfs tmpfs /run
 for each in /var/lib/kubelet /var/lib/accelbind /var/log/pods /srv; do

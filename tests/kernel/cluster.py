@@ -44,7 +44,7 @@ class Cluster:
         bed.call("wait_for_path", _KUBECONFIG)
         ready = ("--kubeconfig", _KUBECONFIG, "--ready-file", "/run/bed/kubelet.ready")
         quick = ("--dir", "/run/k", "--node-name", "n1", "--retry-seconds", "1")
-        bed.call("start", "kubelet", *quick, *ready)
+        self.kubelet: int = bed.call("start", "kubelet", *quick, *ready)
         bed.call("wait_for_path", "/run/bed/kubelet.ready")
         self.ask("POST", "/api/v1/namespaces", {"kind": "Namespace", "metadata": {"name": "ns"}})
         self.ask("POST", f"{_MAPPINGS}/fpgaregions", region("any"))

@@ -182,6 +182,7 @@ def create_character_device(name: str, major: int = 0, minor: int = 0) -> int:
     answer += f"DEVNAME={name}\0".encode()
     os.write(descriptor, struct.pack("<IiQ", 16 + len(answer), 0, unique) + answer)
     wait_for_path(f"/dev/{name}")
+    _held.add(descriptor)
     return descriptor
 
 
@@ -194,6 +195,7 @@ def create_tpm() -> int:
         if select.select([made[2]], [], [], 0.05)[0]:
             is_locality = os.read(made[2], 4096)[6:10] == bytes.fromhex("20001000")
             os.write(made[2], struct.pack(">HII", 0x8001, 10, 0 if is_locality else 0x012D))
+    _held.add(made[2])
     return made[2]
 
 
@@ -203,6 +205,7 @@ def create_input() -> int:
     os.write(descriptor, b"keys".ljust(1116, b"\0"))
     fcntl.ioctl(descriptor, 0x5501)
     wait_for_path("/dev/input/event0")
+    _held.add(descriptor)
     return descriptor
 
 
