@@ -171,13 +171,16 @@ class Programmer:
         card can know of it. Raises errors as `ensure`.
         """
         card = find_device(self._scan(), device).card
-        with self._locked(card, takes_away=True):
-            announce_change(self._root, card)
-            withdraw(card)
-            inventory = self._scan()
-            require(inventory)
-            card = find_device(inventory, device).card
-            return tuple(each.name for each in self._bind_anew(card))
+        try:
+            with self._locked(card, takes_away=True):
+                announce_change(self._root, card)
+                withdraw(card)
+                inventory = self._scan()
+                require(inventory)
+                found = find_device(inventory, device).card
+                return tuple(each.name for each in self._bind_anew(found))
+        finally:
+            announce_change(self._root, card)  # it leaves no longer
 
     def _bind_anew(self, card: Card) -> list[PortPlace]:
         rebind_card(self._root, self._scan(), card, self._calls)

@@ -22,7 +22,7 @@ from tests.support import eventually
 NODE: Final = (
     *("--kubelet-dir", "/run/k", "--pod-logs-dir", "/run/k/pod-logs", "--state-dir", "/run/state"),
 )
-SECONDS: Final = 30.0
+SECONDS: Final = 60.0
 _KUBECONFIG: Final = "/run/bed/api/kubeconfig"
 _PROCESS: Final = (
     *("--kubeconfig", _KUBECONFIG, "--node-name", "n1", "--bitstreams", "/run/bitstreams"),

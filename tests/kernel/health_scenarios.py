@@ -5,11 +5,12 @@ from collections.abc import Callable
 import pytest
 
 from simulator.registers.cards import PAC_A10, DflCard
-from tests.kernel.bed import Bed
+from tests.kernel.bed import DRIVER, Bed
 
 CARDS = (PAC_A10,)
 
 PORT = "/sys/class/fpga_region/region0/dfl-port.0"
+ENGINE = "/sys/class/fpga_region/region0/dfl-fme.0"
 ONES = 2**64 - 1
 
 Fault = Callable[[DflCard], object]
@@ -92,17 +93,36 @@ def test_a_clearing_resets_the_port(bed: Bed, card: DflCard) -> None:
     assert card.ports[0].resets == before + 1
 
 
-def test_a_value_that_is_not_there_is_refused_by_the_driver(bed: Bed, card: DflCard) -> None:
+@pytest.mark.parametrize(
+    ("file", "text", "errno"),
+    [
+        (f"{PORT}/errors/errors", "0x41", 22),  # reads 0x40
+        (f"{PORT}/errors/errors", "all", 22),
+        (f"{PORT}/userclk_freqcntrcmd", "fast", 22),
+        (f"{PORT}/userclk_freqcntrcmd", "0x0", 0),
+        (f"{ENGINE}/errors/fme_errors", "0x1", 22),  # reads 0x2
+        (f"{ENGINE}/errors/catfatal_errors", "0x1", 13),
+        (f"{DRIVER}/bind", "0000:00:00.0", 16),  # is bound
+        (f"{DRIVER}/bind", "0000:00:07.0", 19),
+        (f"{DRIVER}/unbind", "0000:00:07.0", 19),
+    ],
+)
+def test_the_driver_answers_writes_so(
+    bed: Bed, card: DflCard, file: str, text: str, errno: int
+) -> None:
     card.ports[0].errors.report("errors", 0x40)
-    assert bed.call("write", f"{PORT}/errors/errors", "0x41") == 22
-    assert bed.reasons("dfl-port.0") == {"port-errors"}
+    card.errors.report("fme_errors", 0x2)
+    assert bed.call("write", file, text) == errno
+    assert bed.reasons("dfl-port.0") == {"port-errors", "fme-errors"}
 
 
-def test_an_opened_port_is_not_cleared(bed: Bed, card: DflCard) -> None:
+@pytest.mark.parametrize("command", ["clear-errors", "reset"])
+def test_an_opened_port_is_left_alone(bed: Bed, card: DflCard, command: str) -> None:
     card.ports[0].errors.report("errors", 0x40)
     held = bed.call("hold", "/dev/dfl-port.0")
+    flags = ("--state-dir", "/run/state") if command == "reset" else ()
     try:
-        done = bed.accelbind("fpga", "clear-errors", "dfl-port.0")
+        done = bed.accelbind("fpga", command, "dfl-port.0", *flags)
     finally:
         bed.call("let_go", held)
     assert done.code == 3

