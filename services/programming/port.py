@@ -137,11 +137,11 @@ def _engine_of(inventory: Inventory, card: Card) -> EnginePlace | None:
 
 def _nothing(inventory: Inventory, wanted: str, kind: str, names: list[str]) -> str:
     sentence = f"there is no {wanted} on this node"
+    reasons = [card.failure.message for card in inventory.cards if card.failure]
     if names:
-        shown = listing(names, most=_NAMED)
-        return f"{sentence}; its {kind} are {shown}"
-    reasons = [problem.message for problem in inventory.problems]
-    reasons += [card.failure.message for card in inventory.cards if card.failure]
+        sentence += f"; its {kind} are {listing(names, most=_NAMED)}"
+    else:
+        reasons = [problem.message for problem in inventory.problems] + reasons
     return f"{sentence}: {'; '.join(reasons)}" if reasons else sentence
 
 

@@ -230,11 +230,14 @@ class Reconfiguration(Feature):
         """Whether it ever says that it has finished."""
         self.seconds = 0.0
         """How long it works on the words, once it has all of them."""
+        self.pause = 0.0
+        """How long it takes no word after the first."""
         self.programmed: list[tuple[int, bytes]] = []
         """The number of each port that it programmed, and the words."""
         self._words = bytearray()
         self._working: tuple[Port, float] | None = None
         """The port that it works on, and until when."""
+        self._started = 0.0
 
     @property
     def is_working(self) -> bool:
@@ -247,6 +250,9 @@ class Reconfiguration(Feature):
             self._finish(self._working[0])
             self._working = None
             self.put_field(self._control, 12, 12, 0)
+        if offset == self._status and self._words:
+            pauses = time.monotonic() < self._started + self.pause
+            self.put_field(self._status, 0, 8, 0 if pauses else self._credit)
         return super().read(offset)
 
     def write(self, offset: int, value: int) -> None:
@@ -270,6 +276,7 @@ class Reconfiguration(Feature):
             self._working = None
         if value & self._start and not before & self._start:
             self._words.clear()
+            self._started = time.monotonic()
         if value & self._complete:
             self._working = self._ports[value >> 7 & 7], time.monotonic() + self.seconds
 

@@ -94,7 +94,7 @@ class VhostUserDevice:
         self.close()
 
     def close(self) -> None:
-        """Cut the connection: for the kernel, the device is torn out."""
+        """Cut the connection, which a kernel does not survive (6.1)."""
         os.write(self._ended, b"x")
         self._thread.join()
 
@@ -173,7 +173,7 @@ class VhostUserDevice:
             case _Request.SET_VRING_CALL:
                 self._rings[payload[0]].call = fds[0]
             case _Request.SET_SLAVE_REQ_FD:
-                self._requests = fds[0]  # nothing is sent there; closed, it is a device torn out
+                self._requests = fds[0]  # nothing is sent there; closed, the connection is cut
         return None
 
     def _map(self, payload: bytes, fds: list[int]) -> None:

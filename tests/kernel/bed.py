@@ -5,7 +5,7 @@
 
 The root of the kernel in there is this machine's, read-only. It has its own `/sys`, `/proc` and
 `/dev`; `/run`, and the folders of a kubelet and of accelbind, are in memory. The host's are out of
-its reach.
+its reach. It reads and writes files as the user who started it, whoever it is in there.
 """
 
 import contextlib
@@ -66,10 +66,8 @@ class Bed:
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
             sockets = [self._folder / f"card{number}" for number in range(len(self.cards))]
-            self.devices = [
+            for path, card in zip(sockets, self.cards, strict=True):
                 stack.enter_context(VhostUserDevice(path, card.function.answer))
-                for path, card in zip(sockets, self.cards, strict=True)
-            ]
             init = self._folder / "init"
             init.write_text(_INIT.format(repository=REPOSITORY, python=sys.executable))
             init.chmod(0o755)

@@ -1,11 +1,13 @@
 import errno
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from services.devices.hardware.scan import scan
+from services.devices.model import Problem
 from services.devices.topology import lock_of
 from services.process.errors import (
     DeviceBusy,
@@ -122,6 +124,16 @@ def test_devices_are_found_by_name_by_their_cards_address_and_in_sysfs(
             find_device(inventory, absent)
     with pytest.raises(DeviceGone, match=f"its FMEs are {FMES[driver]}"):
         find_engine(inventory, "dfl-fme.9")
+
+
+def test_a_missing_devices_error_shows_the_cards_that_were_not_read(rack: Rack) -> None:
+    for _ in range(2):
+        rack.add_card(CardSpec("dfl"))
+    whole = scan(rack.root)
+    hung = Problem("card-hung", "reading region0 hangs")
+    first = replace(whole.cards[0], fme=None, ports=(), failure=hung)
+    with pytest.raises(DeviceGone, match=r"its ports are dfl-port\.1: reading region0 hangs"):
+        find_port(replace(whole, cards=(first, *whole.cards[1:])), "dfl-port.0")
 
 
 def test_where_nothing_is_the_reason_is_told(rack: Rack) -> None:
