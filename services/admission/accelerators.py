@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from services.admission.earlier import EarlierRequests
 from services.admission.requested import ResourceRequest, amounts, refuse_name
 from services.mappings.index import NameTable
 from services.mappings.model import Mapping
@@ -22,6 +23,8 @@ class AcceleratorPlan(msgspec.Struct, frozen=True, gc=False):
     """How many of each resource the container gets, its own requests included."""
     variables: list[dict[str, str]]
     """What is added to its env."""
+    own: frozenset[str]
+    """Variables that the container sets itself, to the value that a name would set."""
 
 
 def plan_accelerators(
@@ -32,7 +35,7 @@ def plan_accelerators(
     refusals: Refusals,
     *,
     others: NameTable,
-    earlier: Sequence[ResourceRequest],
+    earlier: EarlierRequests,
 ) -> AcceleratorPlan:
     """Plan what is to be done for a container's names of accelerators, which are in `counts`.
 
@@ -52,14 +55,14 @@ def plan_accelerators(
             mapped.append(ResourceRequest(ref, count, resource, mapping))
     # Another webhook may have added names to a pod that was mutated before. The resources of the
     # earlier names are in the container's limits: all names are evaluated together.
-    all_names = {each.key: each for each in (*earlier, *mapped)}
-    before = amounts(earlier)
+    all_names = {each.key: each for each in (*earlier.accelerators, *mapped)}
+    before = amounts(earlier.accelerators)
     # What the container requests by itself is added; its limits have the earlier amounts too.
     wanted = {
         resource: amount - before.get(resource, 0) + _own(ref, refusals, resource)
         for resource, amount in amounts(all_names.values()).items()
     }
-    return AcceleratorPlan(mapped, wanted, _variables(ref, mapped, earlier, refusals))
+    return AcceleratorPlan(mapped, wanted, *_variables(ref, mapped, earlier, refusals))
 
 
 def logical_target(mapping: Mapping, prefixes: tuple[str, ...]) -> str | None:
@@ -108,22 +111,23 @@ def _own(ref: ContainerRef, refusals: Refusals, resource: str) -> int:
 def _variables(
     ref: ContainerRef,
     mapped: Sequence[ResourceRequest],
-    earlier: Sequence[ResourceRequest],
+    earlier: EarlierRequests,
     refusals: Refusals,
-) -> list[dict[str, str]]:
-    """Return the variables of the mappings that the container doesn't set itself."""
-    wanted = [*_environment(mapped)]
+) -> tuple[list[dict[str, str]], frozenset[str]]:
+    """Return the variables that the container lacks, and those that it has with the same value."""
+    before, wanted = [*_environment(earlier.accelerators)], [*_environment(mapped)]
     if not wanted:
-        return []
+        return [], earlier.own
     own = {
         each.name: each.value or ("" if bytes(each.value_from) == b"null" else None)
         for each in environment(ref, b"")[0]
     }
-    # A variable with the value of an earlier request comes from that, not from the container.
+    equal = {name for _, name, value in (*before, *wanted) if own.get(name) == value}
+    # One with the value of an earlier request comes from that, unless the note says otherwise.
     added = {
         name: (value, request)
-        for request, name, value in _environment(earlier)
-        if own.get(name) == value
+        for request, name, value in before
+        if own.get(name) == value and name not in earlier.own
     }
     for request, name, value in wanted:
         if name in own and name not in added:
@@ -135,7 +139,10 @@ def _variables(
                 "set it in the container, or request them in different containers"
             )
             refusals.add(RefusalReason.MAPPINGS_CONFLICT, ref, message)
-    return [{"name": name, "value": value} for name, (value, _) in added.items() if name not in own]
+    lacking = [
+        {"name": name, "value": value} for name, (value, _) in added.items() if name not in own
+    ]
+    return lacking, frozenset(equal - added.keys())
 
 
 def _environment(

@@ -8,6 +8,7 @@ copy of another one, so a noted name counts only while its container has what th
 from collections import Counter
 from collections.abc import Mapping as ReadOnly
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
@@ -19,6 +20,9 @@ from services.pods.pod import ContainerRef, environment
 from services.pods.refusals import Refusals
 from services.pods.requests import ResourceCount, read_count
 
+OWN: Final = "env:"
+"""The prefix of such a variable in the note: no resource name has a colon."""
+
 
 class EarlierRequests(msgspec.Struct, frozen=True, gc=False):
     """What a container requested when the pod was mutated before."""
@@ -27,8 +31,10 @@ class EarlierRequests(msgspec.Struct, frozen=True, gc=False):
     """The requests by names of FPGAs."""
     accelerators: list[ResourceRequest] = []
     """The requests by names of accelerators."""
-    stale: list[str] = []
-    """Noted names whose resources the container doesn't have."""
+    own: frozenset[str] = frozenset()
+    """Variables that the container set itself, to the value that a name would have set."""
+    others: dict[str, int] = {}
+    """What another installation, with names of other domains, noted."""
 
     @property
     def units(self) -> dict[str, int]:
@@ -71,10 +77,10 @@ def earlier_requests(
     unnamed = _unnamed_functions(ref, fpga)
     fpga = [each for each in fpga if each.resource not in missing and each.function not in unnamed]
     accelerators = [each for each in accelerators if missing.isdisjoint(amounts([each]))]
-    there = {each.key for each in (*fpga, *accelerators)}
-    ours = (*fpga_prefixes, *accelerator_prefixes)
-    stale = [key for key in noted if key.startswith(ours) and key not in there]
-    return EarlierRequests(fpga, accelerators, stale)
+    own = frozenset(key.removeprefix(OWN) for key in noted if key.startswith(OWN))
+    ours = (*fpga_prefixes, *accelerator_prefixes, OWN)
+    others = {key: units for key, units in noted.items() if not key.startswith(ours)}
+    return EarlierRequests(fpga, accelerators, own, others)
 
 
 def _missing_resources(ref: ContainerRef, requests: Sequence[ResourceRequest]) -> set[str]:
@@ -83,7 +89,8 @@ def _missing_resources(ref: ContainerRef, requests: Sequence[ResourceRequest]) -
     missing = set()
     for resource, amount in amounts(requests).items():
         count = read_count(ref, resource, unread)
-        if amount > (count.units if count is not None else 0):
+        # Our patch writes 0 units too.
+        if count is None or amount > count.units:
             missing.add(resource)
     return missing
 

@@ -116,6 +116,13 @@ class Policy:
         """Return whether a resource is guarded."""
         return resource.startswith(self._guarded_rests) or resource in self.guard
 
+    def is_logical(self, resource: str) -> bool:
+        """Return whether a resource is a name that the webhook replaces, or refuses."""
+        if resource.startswith(self.accelerator_prefixes):  # of whatever form
+            return True
+        is_ours = resource.startswith(self.fpga_prefixes) and resource != names.UNIT_RESOURCE
+        return is_ours and not names.is_physical(resource.partition("/")[2])
+
     def shared(self, index: MappingIndex) -> NameTable:
         """Return the names that all namespaces may use."""
         return index.namespace(self.shared_namespace).accelerators
@@ -189,10 +196,9 @@ def mutate(
     if refusals.listed:
         return Refused(tuple(refusals.listed))
     warnings = find_warnings(pod, plans, mappings)
-    changed = [plan for plan in plans if plan.rewritten]
-    if not changed:
+    if not rewrites:
         return Unchanged(UnchangedReason.ALREADY_PHYSICAL, warnings)
-    return Patched(patch.operations(pod, changed, placed), rewrites, warnings)
+    return Patched(patch.operations(pod, plans, placed), rewrites, warnings)
 
 
 def audit_note(pod: Pod, decision: Decision, *, validating: bool) -> dict[str, str] | None:
@@ -243,9 +249,10 @@ def plan_containers(
         noted = unused.pop(ref.container.name[: patch.MAX_NAME], None) if unused else None
         earlier = _earlier(ref, noted, mappings, tables, policy) if noted else NOTHING_EARLIER
         before = earlier.units
-        most = left + len(before) + 1  # those of `before` may take no place in the limit
+        # Enough to exceed the limit: for each logical name, a physical one may take no place in it.
+        most = 2 * left + len(before) + 1
         counts = read_counts(ref, policy.prefixes, refusals, most=most, before=before)
-        units = _units(counts, earlier)
+        units = _units(counts, earlier, mappings, policy)
         _refuse_units(ref, sum(units), policy, refusals)
         # A name without units takes as much room in the patch. One above the limit of a container
         # is refused for that already.
@@ -264,7 +271,7 @@ def plan_containers(
             accelerators = plan_accelerators(
                 *(ref, general, tables, policy.prefixes, refusals),
                 others=mappings,
-                earlier=earlier.accelerators,
+                earlier=earlier,
             )
         if accelerators or earlier.accelerators:
             mapped = accelerators.mapped if accelerators else ()
@@ -289,9 +296,9 @@ def plan_containers(
 
 
 def _request_names(requesting: Sequence[ContainerRef], policy: Policy) -> bool:
-    """Return whether a container requests anything that is not a physical name of an FPGA."""
+    """Return whether a container requests anything by a logical name."""
     return any(
-        key.startswith(policy.prefixes) and not names.is_physical(key.partition("/")[2])
+        policy.is_logical(key)
         for ref in requesting
         if (resources := ref.container.resources)
         for part in (resources.limits, resources.requests)
@@ -313,15 +320,28 @@ def _earlier(
     )
 
 
-def _units(counts: Sequence[ResourceCount], earlier: EarlierRequests) -> list[int]:
+def _units(
+    counts: Sequence[ResourceCount],
+    earlier: EarlierRequests,
+    mappings: NamespaceMappings,
+    policy: Policy,
+) -> list[int]:
     """Return the units of each name that a container requests, or requested before.
 
-    Names of FPGAs that were requested before count by their physical names.
+    They are the same when the webhook is called again. A physical name counts without the units of
+    logical names, and not at all if nothing else is left of it.
     """
-    units = {each.key: each.units for each in counts if each.units or not each.before}
-    for each in earlier.accelerators:
-        units[each.key] = units.get(each.key, 0) + each.units
-    return [*units.values()]
+    units = earlier.units | {each.key: each.total for each in counts}
+    behind = {each.resource for each in earlier.fpga}
+    for each in earlier.fpga:
+        if each.resource in units:
+            units[each.resource] -= each.units
+    for count in counts:
+        domain, _, name = count.key.partition("/")
+        mapping = mappings.by_name.get(name)
+        if mapping and count.key.startswith(policy.fpga_prefixes):
+            behind.add(f"{domain}/{mapping.resolution.resource}")
+    return [each for key, each in units.items() if each or key not in behind]
 
 
 def _refuse_units(ref: ContainerRef, units: int, policy: Policy, refusals: Refusals) -> None:

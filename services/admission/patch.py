@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from services.admission.earlier import OWN
 from services.admission.plan import ContainerPlan
 from services.pods.functions import new_variables
 from services.pods.pod import REQUESTED_ANNOTATION, Pod
@@ -16,25 +17,30 @@ from services.process.json import UNREADABLE
 Operation: TypeAlias = dict[str, object]
 """One operation: ``op``, ``path``, and for ``add`` a ``value``."""
 
-_MAX_NOTE = 64 * 1024  # characters of ASCII; ours have less, and the answer repeats them
-_MAX_NOTED = 512  # names of all containers; ours have at most as many as a pod's units
+Note: TypeAlias = dict[str, dict[str, int]]
+"""What was requested by logical name: container, name, units."""
+
+_MAX_NOTE = 128 * 1024  # characters of ASCII; ours have less, even with the longest domain
+_MAX_NOTED = 512  # names of all containers; ours have half as many, as a pod's units
+_MAX_OWN = 256  # variables of all containers
 MAX_NAME = 63  # characters of a container's name, which Kubernetes checks after this webhook
-_REQUESTED = msgspec.json.Decoder(dict[str, dict[str, int]])
+_REQUESTED = msgspec.json.Decoder(Note)
 _NOTE = msgspec.json.Encoder(order="sorted")
 
 
 def operations(
     pod: Pod, plans: Sequence[ContainerPlan], placed: Sequence[Operation]
 ) -> list[Operation]:
-    """Return the JSON Patch for the plans of containers that request logical names.
+    """Return the JSON Patch for the plans of containers, some of which request logical names.
 
     `placed` are the operations for the pod's placement.
     """
     changes: list[Operation] = []
     for plan in plans:
-        changes += _resource_operations(plan)
-        changes += _accelerator_operations(plan)
-        changes += _env_operations(plan)
+        if plan.rewritten:
+            changes += _resource_operations(plan)
+            changes += _accelerator_operations(plan)
+            changes += _env_operations(plan)
     changes += placed
     changes.append(_annotation_operation(pod, plans))
     return changes
@@ -84,16 +90,32 @@ def _accelerator_operations(plan: ContainerPlan) -> list[Operation]:
 
 def _annotation_operation(pod: Pod, plans: Sequence[ContainerPlan]) -> Operation:
     """Return the operation that notes in an annotation what was requested by logical name."""
-    noted = read_note(pod)
-    for plan in plans:
-        name = plan.ref.container.name[:MAX_NAME]
-        noted[name] = _requested(plan, noted.get(name, {}))
-    text = _NOTE.encode(noted).decode()
+    text = _note(pod, plans)
     if pod.metadata is None:
         return add("/metadata", {"annotations": {REQUESTED_ANNOTATION: text}})
     if pod.metadata.annotations is None:
         return add("/metadata/annotations", {REQUESTED_ANNOTATION: text})
     return add(_NOTE_PATH, text)
+
+
+def _note(pod: Pod, plans: Sequence[ContainerPlan]) -> str:
+    """Return a note that can be read: with what others noted only if that leaves it readable."""
+    others = read_note(pod)
+    ours: Note = {}
+    left = _MAX_OWN
+    for plan in plans:
+        requested = plan.earlier.units | {each.key: each.total for each in plan.rewritten}
+        own = plan.accelerators.own if plan.accelerators else plan.earlier.own
+        shown = sorted(own)[:left]
+        left -= len(shown)
+        requested |= {f"{OWN}{name}": 1 for name in shown}
+        name = plan.ref.container.name[:MAX_NAME]
+        if requested:
+            ours.setdefault(name, {}).update(requested)  # several containers may have one name
+        if plan.rewritten:  # names of ours that count no more go
+            others[name] = plan.earlier.others
+    text = _encode({name: others.get(name, {}) | ours.get(name, {}) for name in (*others, *ours)})
+    return text if _decode(text) is not None else _encode(ours)
 
 
 def add(path: str, value: object) -> Operation:
@@ -112,21 +134,24 @@ def _env_operations(plan: ContainerPlan) -> list[Operation]:
     return [add(path, variables)] if variables else []
 
 
-def read_note(pod: Pod) -> dict[str, dict[str, int]]:
+def read_note(pod: Pod) -> Note:
     """Return the note of an earlier mutation: container, logical name, units."""
     annotations = pod.metadata.annotations if pod.metadata else None
     text = annotations.requested if annotations else None
+    return (text is not None and _decode(text)) or {}
+
+
+def _encode(note: Note) -> str:
+    return _NOTE.encode(note).decode()
+
+
+def _decode(text: str) -> Note | None:
+    """Return a note; None if it isn't one of ours."""
     # Anybody can write a note. Each name of it is work, and may be part of the answer.
-    if text is None or len(text) > _MAX_NOTE or not text.isascii():
-        return {}
+    if len(text) > _MAX_NOTE or not text.isascii():
+        return None
     try:
         noted = _REQUESTED.decode(text)
     except UNREADABLE:
-        return {}
-    return noted if sum(map(len, noted.values())) <= _MAX_NOTED else {}
-
-
-def _requested(plan: ContainerPlan, noted: dict[str, int]) -> dict[str, int]:
-    """Return the units requested by each logical name, those of an earlier mutation included."""
-    kept = {key: units for key, units in noted.items() if key not in plan.stale}
-    return kept | {each.key: each.total for each in plan.rewritten}
+        return None
+    return noted if sum(map(len, noted.values())) <= _MAX_NOTED else None

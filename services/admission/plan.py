@@ -39,8 +39,8 @@ class ContainerPlan(msgspec.Struct, frozen=True, gc=False):
     env_is_empty: bool
     accelerators: AcceleratorPlan | None = None
     """What its names of accelerators need; None if it has none."""
-    stale: list[str] = []
-    """Names of an earlier note that it doesn't request any more."""
+    earlier: EarlierRequests = NOTHING_EARLIER
+    """What it requested before, of which `direct` has the physical names."""
 
     @property
     def rewritten(self) -> list[ResourceRequest]:
@@ -50,12 +50,22 @@ class ContainerPlan(msgspec.Struct, frozen=True, gc=False):
     def wanted(self) -> dict[str, Counter[Function]]:
         """Return which functions must be in the units of each physical name, with domain."""
         wanted: dict[str, Counter[Function]] = {}
-        for request in self.mapped:
+        left = Counter(self.written.values())
+        for request in (*self.earlier.fpga, *self.mapped):
             if function := request.function:
                 wanted.setdefault(request.resource, Counter())[function] += request.units
-        regions = {_name(request.key): request.key for request in self.direct if request.units}
-        for function in self.written.values():
-            wanted.setdefault(regions[names.region_name(function[0])], Counter())[function] += 1
+        for request in self.earlier.fpga:
+            left.subtract(request.functions())
+        regions: dict[str, list[str]] = {}
+        for count in self.direct:
+            if count.units:
+                regions.setdefault(_name(count.key), []).append(count.key)
+        for function in left.elements():
+            region, *others = regions[names.region_name(function[0])]
+            # Variables name no domain. If regions of two may be meant, the call that wrote them
+            # has checked them.
+            if not others:
+                wanted.setdefault(region, Counter())[function] += 1
         return wanted
 
 
@@ -88,8 +98,7 @@ def plan_container(
     if modes and not common:
         _refuse_modes(ref, modes, refusals)
     return ContainerPlan(
-        *(ref, mapped, direct, units, common, written, env_is_empty, accelerators),
-        stale=earlier.stale,
+        *(ref, mapped, direct, units, common, written, env_is_empty, accelerators, earlier)
     )
 
 

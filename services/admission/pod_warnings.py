@@ -43,6 +43,8 @@ def _of_limit_ranges(text: str, plans: Sequence[ContainerPlan], *, is_noted: boo
         keys = [each.key for each in plan.rewritten if each.total]
         if not is_noted:  # otherwise a physical name has the units of an earlier mutation
             keys += [each.key for each in plan.direct if each.units]
+            amounts = plan.accelerators.amounts if plan.accelerators else {}
+            keys += [key for key, amount in amounts.items() if amount]
         for key in keys:
             if (name, key) in defaults:
                 text = f"{plain(key)} of container {plain(name, 20)} comes from a LimitRange"

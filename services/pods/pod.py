@@ -13,7 +13,8 @@ from services.process.errors import InvalidQuantity, InvalidReview
 from services.process.json import UNREADABLE
 
 REQUESTED_ANNOTATION = "accelbind.dev/requested"
-"""What a pod requested by logical name, noted when its requests were rewritten."""
+"""What a pod requested by logical name, noted when its requests were rewritten. `env:NAME` is a
+variable that a container sets itself, to the value that such a name would set."""
 
 LIMIT_RANGER_ANNOTATION = "kubernetes.io/limit-ranger"
 """The defaults of LimitRanges that LimitRanger set in a pod."""

@@ -415,3 +415,12 @@ def test_a_container_without_an_fpga_may_have_any_variable() -> None:
 def test_a_placement_that_cant_be_read_is_an_error() -> None:
     with pytest.raises(InvalidReview, match="the pod can't be read"):
         judge(placed(asking(ours(h100=1)), tolerations=5))
+
+
+def test_units_of_a_target_that_come_from_a_limit_range_get_a_warning() -> None:
+    before = asking(ours(gpu_same=1) | {MIG: 2})
+    text = f"LimitRanger plugin set: {MIG} limit for container app"
+    before["metadata"]["annotations"] = {"kubernetes.io/limit-ranger": text}
+    result = judge(before)
+    assert isinstance(result, Patched)
+    assert result.warnings == (f"{MIG} of container app comes from a LimitRange",)

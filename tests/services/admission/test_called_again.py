@@ -10,11 +10,13 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
+from services.admission import mutate as mutating
 from services.admission.guard import guard
 from services.admission.mutate import (
     MAX_POD_UNITS,
@@ -242,6 +244,104 @@ def test_the_audit_log_has_what_is_requested_in_all() -> None:
     assert note == {f"{REASON}-again": "rewritten", f"{REWRITES}-again": rewrites}
 
 
+def test_a_name_that_looks_physical_is_a_name_in_a_domain_of_accelerators() -> None:
+    for name in ("region-abcdef12", "af-ce4.d84.abcdefghijk"):
+        known = index(accelerator(name, "x/gpu"))
+        limits = {f"accelbind.dev/{name}": "1"}
+        after = mutated(pod(container("app", limits)), known)
+        for part in ("limits", "requests"):
+            app_of(after)["resources"][part] |= limits
+        assert app_of(mutated(after, known))["resources"]["limits"] == {"x/gpu": "1"}
+
+
+TIERS = index(
+    accelerator("gpu-a", "x/a", env=[{"name": "TIER", "value": "a"}]),
+    accelerator("gpu-b", "x/b", env=[{"name": "TIER", "value": "b"}]),
+    function("nlb0", "region"),
+)
+
+
+@pytest.mark.parametrize("tier", ["a", "b", "own", None])
+@pytest.mark.parametrize("asked", [{"gpu_a": 1}, {"gpu_b": 1}, {"gpu_a": 1, "gpu_b": 1}])
+@pytest.mark.parametrize(
+    "again",
+    [{"gpu_a": 1}, {"gpu_b": 1}, {"gpu_b": 0}, {"gpu_a": 1, "gpu_b": 1}, {"nlb0": 1}],
+)
+def test_a_variable_that_a_container_sets_itself_is_no_conflict_later(
+    tier: str | None, asked: dict[str, int], again: dict[str, int]
+) -> None:
+    env = [{"name": "TIER", "value": tier}] if tier else None
+    first = admitted(asking(ours(**asked), env=env), TIERS)
+    both_names = again | asked
+    both = asking(ours(**both_names), env=env)
+    conflicts = {name for name, n in both_names.items() if n and name != "nlb0"} == {
+        "gpu_a",
+        "gpu_b",
+    }
+    assert (admitted(both, TIERS) is None) == (tier is None and conflicts)
+    if first is None:
+        return
+    made = admitted(set_again(first, "both", **again), TIERS)
+    made = made and admitted(set_again(made, "both", nlb0=1), TIERS)
+    wanted = admitted(set_again(both, "both", nlb0=1), TIERS)
+    assert (made is None) == (wanted is None)
+    if made and wanted:
+        assert note_of(made) == note_of(wanted)
+        assert sorted(map(str, app_of(made)["env"])) == sorted(map(str, app_of(wanted)["env"]))
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        pytest.param({"\u00e9": {}}, id="a container's name"),
+        pytest.param({"app": {"x.example/\u00e9": 1}}, id="a name of another domain"),
+        pytest.param({"other": {f"x.example/{n}": 1 for n in range(512)}}, id="many names"),
+        pytest.param({"other": {"n" * (128 * 1024 - 20): 1}}, id="a long name"),
+    ],
+)
+def test_our_note_can_be_read_whatever_was_noted_before(note: Object) -> None:
+    before = asking(ours(nlb0=1)) | {"metadata": {"annotations": {NOTE: json.dumps(note)}}}
+    after = mutated(before)
+    again = mutated(set_again(after, "both", nlb0=1))
+    assert app_of(again)["resources"]["limits"] == {REGION: "1"}
+    assert note_of(again) == {"app": ours(nlb0=1)}
+
+
+def test_variables_of_containers_leave_the_note_readable() -> None:
+    names = [f"V{n}" for n in range(16)]
+    env = [{"name": name, "value": "1"} for name in names]
+    known = index(accelerator("gpu", "x/gpu", env=env))
+    many = [container(f"c{n}", ours(gpu=1), env=env) for n in range(20)]
+    after = mutated(pod(*many), known)
+    assert sum(map(len, note_of(after).values())) == 20 + 256
+    again = mutated(set_again(after, "both", gpu=1), known)
+    assert app_of(again)["resources"]["limits"] == {"x/gpu": "1"}
+
+
+@pytest.mark.parametrize("name", ["nlb0", "gpu"])
+def test_a_name_that_only_requests_have_is_refused_whatever_the_note_says(name: str) -> None:
+    before = pod(container("app"))
+    before["metadata"]["annotations"] = {NOTE: json.dumps({"app": ours(**{name: 0})})}
+    result = judge(set_again(before, "requests", **{name: 1}))
+    assert isinstance(result, Refused)
+    assert "is in requests but not in limits" in result.message
+
+
+def test_regions_of_two_domains_may_have_one_interface() -> None:
+    policy = Policy(domains=("fpga.intel.com", "f.example"))
+    init = container("init", {"fpga.intel.com/nlb0": "1", "f.example/nlb3": "1"})
+    before = pod(container("app", ours(nlb0=1)), init=[init])
+    after = mutated(before, policy=policy)
+    again = copy.deepcopy(after)
+    for part in ("limits", "requests"):
+        again["spec"]["initContainers"][0]["resources"][part] |= {"f.example/nlb3": "1"}
+    assert mutated(again, policy=policy) == after
+    for part in ("limits", "requests"):
+        again["spec"]["containers"][0]["resources"][part] |= ours(nlb3=1)
+        before["spec"]["containers"][0]["resources"][part] |= ours(nlb3=1)
+    assert (admitted(again, policy=policy) is None) == (admitted(before, policy=policy) is None)
+
+
 # Limits on units
 
 
@@ -269,6 +369,23 @@ def test_a_full_pod_whose_names_come_back_is_full_and_not_too_full(name: str) ->
     result = judge(again)
     assert isinstance(result, Refused)
     assert "more than 256 accelerators" in result.message
+
+
+@pytest.mark.parametrize("default", [{}, {REGION: 0}])
+def test_names_of_no_unit_take_the_same_places_when_they_come_back(
+    default: dict[str, int],
+) -> None:
+    """Also where a LimitRange sets the physical name."""
+    limits = {key: str(n) for key, n in (ours(nlb0=0) | default).items()}
+    for number, fits in ((MAX_POD_UNITS, True), (MAX_POD_UNITS + 1, False)):
+        before = pod(*[container(f"c{n}", limits) for n in range(number)])
+        after = admitted(before)
+        assert (after is not None) == fits
+        if after is not None:
+            for one in after["spec"]["containers"]:
+                for part in ("limits", "requests"):
+                    one["resources"][part] |= ours(nlb0=0)
+            mutated(after)
 
 
 def test_many_names_that_come_back_are_all_read() -> None:
@@ -355,8 +472,16 @@ def test_names_of_another_mode_are_refused_in_any_order() -> None:
 
 # Any pod, any mappings, any mutator that sets names where they are missing
 
-FPGA_NAMES = [f"fpga.intel.com/n{n}" for n in range(4)]
-NAMES = [*FPGA_NAMES, *[f"accelbind.dev/n{n}" for n in range(4)]]
+DOMAINS = ("fpga.intel.com", "f.example")
+FPGA_NAMES = [f"{DOMAINS[0]}/n{n}" for n in range(4)]
+LOOKS_PHYSICAL = "region-abcdef12"
+ACCELERATORS = [*[f"n{n}" for n in range(4)], LOOKS_PHYSICAL]
+NAMES = [
+    *FPGA_NAMES,
+    *[f"{DOMAINS[1]}/n{n}" for n in range(2)],
+    *[f"accelbind.dev/{name}" for name in ACCELERATORS],
+]
+REGIONS = [REGION, REGION.replace(*DOMAINS)]
 TARGETS = ["x/gpu", "x/mem", "x/nic"]
 few = st.integers(0, 3)
 
@@ -372,6 +497,7 @@ def mappings(draw: st.DrawFn) -> MappingIndex:
         else:
             afu = draw(st.sampled_from([NLB0, NLB3]))
             made.append(function(f"n{n}", mode, interface=interface, afu=afu))
+    for n, name in enumerate(ACCELERATORS):
         target = {"resource": draw(st.sampled_from(TARGETS)), "count": draw(st.integers(1, 2))}
         others = [each for each in TARGETS if each != target["resource"]]
         per = st.fixed_dictionaries(
@@ -389,7 +515,7 @@ def mappings(draw: st.DrawFn) -> MappingIndex:
             each.setdefault("value", "x")
         if not given_spec["runtimeClassName"]:
             del given_spec["runtimeClassName"]
-        made.append(accelerator(f"n{n}", "", target=target, **copy.deepcopy(given_spec)))
+        made.append(accelerator(name, "", target=target, **copy.deepcopy(given_spec)))
     return index(*made)
 
 
@@ -441,11 +567,19 @@ def mutators(draw: st.DrawFn) -> SetIfAbsent:
 
 @st.composite
 def pods(draw: st.DrawFn) -> Object:
-    keys = st.sampled_from([*NAMES, *NAMES, *FPGA_NAMES, REGION, AF_NLB0, *TARGETS, "cpu"])
+    keys = st.sampled_from([*NAMES, *NAMES, *FPGA_NAMES, *REGIONS, AF_NLB0, *TARGETS, "cpu"])
+    values = st.sampled_from(["own", "1", "x"])
+    variables = st.sampled_from(["A", "E", "E0"])
+    own = st.builds(lambda name, value: {"name": name, "value": value}, variables, values)
+    envs = st.one_of(
+        st.none(), st.lists(own, max_size=2, unique_by=lambda each: each["name"]), st.just(pair(1))
+    )
 
     def one(name: str, **more: Any) -> Object:
         limits = draw(st.dictionaries(keys, few.map(str), max_size=3))
-        env = draw(st.sampled_from([None, [], [{"name": "E", "value": "own"}], [{"name": "A"}]]))
+        env = draw(envs)
+        if env == pair(1):
+            limits.setdefault(draw(st.sampled_from(REGIONS)), "1")
         return container(name, limits, env=env, **more)
 
     init = [one("init"), *([one("init-side", restartPolicy="Always")] if draw(few) else [])]
@@ -457,14 +591,14 @@ def pods(draw: st.DrawFn) -> Object:
     return made
 
 
-def comparable(obj: Object) -> Any:
+def comparable(obj: Object, before: Object) -> Any:
     """A pod without the order of what was added: numbers of functions, variables, tolerations."""
     after = copy.deepcopy(obj)
     after["metadata"] |= {"annotations": note_of(obj)}
-    for one in all_containers(after):
+    for one, was in zip(all_containers(after), all_containers(before), strict=True):
         env: list[Object] = one.pop("env", None) or []
-        own = [each for each in env if each["name"] == "A" or each.get("value") == "own"]
-        added = [(each["name"], each.get("value")) for each in env if each not in own]
+        own = env[: len(was.get("env") or ())]
+        added = [(each["name"], each.get("value")) for each in env[len(own) :]]
         pairs = {name[5:]: value for name, value in added if name.startswith("FPGA_")}
         functions = Counter(
             (value, pairs[name.replace("REGION", "AFU")])
@@ -492,11 +626,18 @@ def brings_back(mutator: SetIfAbsent, obj: Object) -> bool:
     )
 
 
-@given(pods(), mappings(), mutators(), st.sampled_from([4, 64]))
+@given(pods(), mappings(), mutators(), st.sampled_from([4, 64]), st.sampled_from([4, 256]))
 def test_it_makes_no_difference_whether_a_default_is_set_before_or_after_the_webhook(
-    before: Object, known: MappingIndex, mutator: SetIfAbsent, max_units: int
+    before: Object, known: MappingIndex, mutator: SetIfAbsent, max_units: int, most: int
 ) -> None:
-    policy = Policy(max_units=max_units, guard=("x/*",))
+    policy = Policy(domains=DOMAINS, max_units=max_units, guard=("x/*",))
+    with patch.object(mutating, "MAX_POD_UNITS", most):
+        check_called_again(before, known, mutator, policy)
+
+
+def check_called_again(
+    before: Object, known: MappingIndex, mutator: SetIfAbsent, policy: Policy
+) -> None:
     first = admitted(before, known, policy)
     assume(first is not None)
     assert first is not None
@@ -508,7 +649,7 @@ def test_it_makes_no_difference_whether_a_default_is_set_before_or_after_the_web
     assert (made is None) == (wanted is None), (judge(again, known, policy), again)
     if made is None or wanted is None:
         return
-    assert comparable(made) == comparable(wanted)
+    assert comparable(made, before) == comparable(wanted, before)
     assert isinstance(judge(made, known, policy), Unchanged)
     namespace = known.namespace("default")
     assert guard(decode(made), namespace, policy) == guard(decode(wanted), namespace, policy)
