@@ -2,7 +2,9 @@
 
 import copy
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import jsonpatch
 
@@ -10,7 +12,9 @@ from services.admission.guard import guard
 from services.admission.mutate import Decision, Patched, Policy, Refused, mutate
 from services.mappings.index import MappingIndex
 from services.pods.manifests import FoundPod, Object
-from services.pods.pod import decode_pod
+from services.pods.pod import ContainerRef, decode_pod
+from services.pods.refusals import RefusalReason, Refusals
+from services.pods.requests import read_count, requesting_containers
 from services.process.errors import InvalidManifest, InvalidReview
 from services.process.text import plain
 
@@ -65,9 +69,67 @@ def mutated_manifest(manifest: Object, result: Patched) -> Object:
 def _decide(found: FoundPod, index: MappingIndex, policy: Policy, namespace: str) -> Decision:
     mappings, shared = index.namespace(namespace), policy.shared(index)
     result = mutate(found.pod, mappings, policy, shared)
-    if not policy.guard or isinstance(result, Refused):
+    if isinstance(result, Refused):
+        return result
+    if refused := _of_api_server(found, policy):
+        return refused
+    if not policy.guard:
         return result
     pod = found.pod
     if isinstance(result, Patched):
         pod = decode_pod(json.dumps(mutated_manifest(found.manifest, result)).encode())
     return guard(pod, mappings, policy, shared) or result
+
+
+_POD_RESOURCES: Final = "where Kubernetes allows CPU, memory and huge pages only"
+
+
+def _of_api_server(found: FoundPod, policy: Policy) -> Refused | None:
+    """Return why the API server refuses the extended resources of a pod that the webhook admits.
+
+    It calls no webhook for most of them: https://kubernetes.io/docs/tasks/configure-pod-container/extended-resource/
+    """
+    refusals = Refusals()
+    for place, why, key in _misplaced(found.manifest.get("spec")):
+        message = f"{plain(key)} is in {place}, {why}: request it in a container"
+        refusals.add(RefusalReason.POD_RESOURCES, None, message)
+    for ref in requesting_containers(found.pod, ("",)):
+        for key in _keys(ref):
+            if _is_extended(key) and not key.startswith(policy.prefixes):
+                read_count(ref, key, refusals)
+    return Refused(tuple(refusals.listed)) if refusals.listed else None
+
+
+def _keys(ref: ContainerRef) -> list[str]:
+    resources = ref.container.resources
+    parts = (resources.limits, resources.requests) if resources else ()
+    return [*dict.fromkeys(key for quantities in parts for key in quantities or ())]
+
+
+def _misplaced(spec: object) -> Iterator[tuple[str, str, str]]:
+    """Yield the extended resources that no container requests: where, why not, and which."""
+    resources = _part(spec, "resources")
+    for key in dict.fromkeys((*_part(resources, "limits"), *_part(resources, "requests"))):
+        if _is_extended(key):
+            yield "spec.resources", _POD_RESOURCES, key
+    if resources.get("claims") is not None:
+        yield "spec.resources", _POD_RESOURCES, "claims"
+    for key in filter(_is_extended, _part(spec, "overhead")):
+        yield "spec.overhead", "which only a RuntimeClass sets", key
+    debugging = spec.get("ephemeralContainers") if isinstance(spec, dict) else None
+    for number, container in enumerate(debugging if isinstance(debugging, list) else ()):
+        resources = _part(container, "resources")
+        for key in dict.fromkeys((*_part(resources, "limits"), *_part(resources, "requests"))):
+            if _is_extended(key):
+                place = f"spec.ephemeralContainers[{number}].resources"
+                yield place, "and such containers can't have resources", key
+
+
+def _is_extended(key: str) -> bool:
+    domain, slash, _ = key.partition("/")
+    return bool(slash) and not domain.endswith("kubernetes.io")
+
+
+def _part(value: object, name: str) -> Object:
+    part = value.get(name) if isinstance(value, dict) else None
+    return part if isinstance(part, dict) else {}

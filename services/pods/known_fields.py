@@ -46,6 +46,12 @@ _CONTAINER: Final = _fields("""
 """)
 _RESOURCES: Final = _fields("claims limits requests")
 _VARIABLE: Final = _fields("name value valueFrom")
+_TOLERATION: Final = _fields("effect key operator tolerationSeconds value")
+_GROUPS: Final = {
+    "initContainers": _CONTAINER,
+    "containers": _CONTAINER,
+    "ephemeralContainers": _CONTAINER | {"targetContainerName"},
+}
 
 
 def manifest_problems(found: FoundPod) -> Iterator[str]:
@@ -68,10 +74,14 @@ def _places(found: FoundPod, root: str) -> Iterator[Place]:
     yield root, pod, _TEMPLATE if root else _POD
     yield f"{root}metadata.", pod.get("metadata"), _METADATA
     yield f"{root}spec.", spec, _SPEC
-    for group in ("initContainers", "containers"):
+    if isinstance(spec, dict):
+        yield f"{root}spec.resources.", spec.get("resources"), _RESOURCES
+    for number, toleration in enumerate(_items(spec, "tolerations")):
+        yield f"{root}spec.tolerations[{number}].", toleration, _TOLERATION
+    for group, known in _GROUPS.items():
         for number, container in enumerate(_items(spec, group)):
             path = f"{root}spec.{group}[{number}]."
-            yield path, container, _CONTAINER
+            yield path, container, known
             yield f"{path}resources.", container.get("resources"), _RESOURCES
             for place, variable in enumerate(_items(container, "env")):
                 yield f"{path}env[{place}].", variable, _VARIABLE

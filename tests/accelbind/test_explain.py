@@ -324,6 +324,17 @@ def test_a_workload_is_accepted_and_its_pods_are_refused(explain: Explain) -> No
             'has no field "spec.template.spec.initContainer"; did you mean "initContainers"?',
         ),
         (DEPLOYMENT.replace("containers:", "initContainers:"), "spec.template.spec.containers is"),
+        *[
+            (POD.replace("spec:\n", f"spec:\n  {more}\n", 1), f'has no field "spec.{path}"')
+            for more, path in (
+                ("resources: {limit: {cpu: 1}}", "resources.limit"),
+                ("tolerations: [{keys: a, operator: Exists}]", "tolerations[0].keys"),
+                (
+                    "ephemeralContainers: [{name: e, resource: {}}]",
+                    "ephemeralContainers[0].resource",
+                ),
+            )
+        ],
     ],
 )
 def test_what_kubernetes_does_not_know_or_misses_is_warned_of(
@@ -421,6 +432,46 @@ def test_a_guard_is_explained_for_the_pod_after_its_patch(explain: Explain, maps
     assert explain(physical)[0] == 0
     assert explain(physical, *guard)[0] == 1
     assert explain(by_name.replace("gpu-small", "gpu"), *guard)[0] == 1
+
+
+TYPED = "device.accelbind.dev/x"
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        *[
+            (f"resources: {{{part}: {{{key}: 1}}}}", f"{key} is in spec.resources, where")
+            for part in ("limits", "requests")
+            for key in (TYPED, "b-com.com/accelerator", "nvidia.com/mig-1g.10gb")
+        ],
+        ("resources: {claims: [{name: a}]}", "claims is in spec.resources"),
+        ("overhead: {fpga.intel.com/nlb0: 1}", "fpga.intel.com/nlb0 is in spec.overhead"),
+        (
+            f"ephemeralContainers: [{{name: e, resources: {{limits: {{{TYPED}: 1}}}}}}]",
+            f"{TYPED} is in spec.ephemeralContainers[0].resources",
+        ),
+        (
+            f"initContainers: [{{name: i, resources: {{requests: {{{TYPED}: 1}}}}}}]",
+            "not in limits",
+        ),
+        (f"initContainers: [{{name: i, resources: {{limits: {{{TYPED}: 500m}}}}}}]", "quantity of"),
+        ("resources: {limits: {cpu: 1, hugepages-2Mi: 2Mi}}", ""),
+        ("overhead: {cpu: 1}", ""),
+        (f"initContainers: [{{name: i, resources: {{limits: {{{TYPED}: 1}}}}}}]", ""),
+        ("initContainers: [{name: i, resources: {limits: {a.kubernetes.io/b: x}}}]", ""),
+        ("initContainers: [{name: i, resources: {requests: {memory: 1Mi}}}]", ""),
+    ],
+)
+def test_a_pod_that_an_api_server_refuses_for_its_resources_is_refused(
+    explain: Explain, spec: str, words: str
+) -> None:
+    """As a 1.36 API server refuses them, which calls no webhook for some."""
+    plain_pod = POD.partition("    resources:")[0]
+    for text in (POD, plain_pod):
+        done = explain(text.replace("spec:\n", f"spec:\n  {spec}\n", 1))
+        assert done.returncode == bool(words), done
+        assert words in " ".join(done.stdout.split())
 
 
 @pytest.mark.parametrize("part", ["limits", "requests"])
