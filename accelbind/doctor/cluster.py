@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
 from accelbind.doctor.model import Line, Subject, Unseen, ok, unseen
+from services.admission.mutate import Policy
 from services.kube.client import FORBIDDEN, NOT_FOUND, BadStatus, ClusterClient
 from services.kube.connection import connector
 from services.kube.lists import MAX_SURVEY, decode_object, list_objects
@@ -30,14 +31,16 @@ class Cluster(Subject):
         self,
         kubeconfig: Path | None,
         namespace: str,
-        prefixes: tuple[str, ...],
+        policy: Policy,
         webhook_address: tuple[str, int] | None = None,
     ) -> None:
         super().__init__()
         self.namespace = namespace
-        self.prefixes = prefixes
+        self.policy = policy
+        """The settings of the webhook."""
+        self.prefixes = policy.prefixes
         """The domains of the names that the webhook replaces, with a slash."""
-        self.resources = (*prefixes, UNIT_RESOURCE)
+        self.resources = (*policy.prefixes, UNIT_RESOURCE)
         """How the names of our resources begin."""
         self.webhook_address = webhook_address
         """Where the webhook can be reached from here; None for where it is called."""

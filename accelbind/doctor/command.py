@@ -169,9 +169,9 @@ def doctor(
         mode = options.mode if given.get("mode") is not None else None
         checks += checks_of(NODE, Node(options, mode))
     if on_cluster or kubeconfig is not None or (not on_node and _knows_cluster(config, checks)):
-        prefixes = settings.policy().prefixes
+        policy = settings.policy()
         address = certificates.parse_address(webhook_address) if webhook_address else None
-        checks += checks_of(CLUSTER, Cluster(config, namespace, prefixes, address))
+        checks += checks_of(CLUSTER, Cluster(config, namespace, policy, address))
     if not checks:
         raise InvalidSettings(f"this machine is not a node, and {NO_KUBECONFIG}, or use --node")
     results = _run(checks, only or (), skip or (), time_limit)

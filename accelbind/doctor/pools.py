@@ -82,7 +82,7 @@ def check_nodes(cluster: Cluster) -> Iterator[Line]:
     """Do nodes offer accelerators?"""
     offering = 0
     nodes, published = cluster.once(read_nodes), cluster.once(read_offered)
-    prefixes = _prefixes(cluster, cluster.once(read_pools))
+    prefixes = resource_prefixes(cluster)
     for node in nodes:
         name = name_of(node)
         amounts, by_dra = dict(published.by_node.get(name, ())), published.healthy.get(name, 0)
@@ -113,7 +113,7 @@ def check_pools(cluster: Cluster) -> Iterator[Line]:
     """Does one plugin DaemonSet cover each node with accelerators?"""
     pools = cluster.once(read_pools)
     nodes: dict[Place, list[str]] = defaultdict(list)
-    published, prefixes = cluster.once(read_offered), _prefixes(cluster, pools)
+    published, prefixes = cluster.once(read_offered), resource_prefixes(cluster)
     for node in cluster.once(read_nodes):
         name = name_of(node)
         by_dra = published.by_node.get(name) or published.healthy.get(name)
@@ -131,8 +131,11 @@ def check_pools(cluster: Cluster) -> Iterator[Line]:
         yield ok(f"plugins cover {count(covered, 'node')}")
 
 
-def _prefixes(cluster: Cluster, pools: Sequence[Pool]) -> tuple[str, ...]:
-    return (*cluster.resources, *(each for pool in pools for each in pool.prefixes))
+def resource_prefixes(cluster: Cluster) -> tuple[str, ...]:
+    """Starts of the names of all resources that accelbind serves. Raises as `Cluster.get`."""
+    pools = cluster.once(read_pools)
+    types = (each for pool in pools for each in pool.prefixes)
+    return (*cluster.resources, f"{DEVICE_DOMAIN}/", *types)
 
 
 def _place(node: Json, pools: Sequence[Pool], *, offers: bool) -> Place:

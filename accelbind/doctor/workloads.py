@@ -8,7 +8,6 @@ from accelbind.doctor.model import Line, failed, ok, skipped, warning
 from accelbind.doctor.webhooks import other_hooks
 from accelbind.published import CLASSES, SLICES, Published, read_published
 from services.admission.findings import add_advertised
-from services.names import UNIT_RESOURCE, is_physical
 from services.process.text import plain
 
 _OTHER_PLUGINS: Final = ("intel-fpga-plugin", "accelerator-device-plugin", "fpgadeviceplugin")
@@ -167,12 +166,15 @@ def check_pending(cluster: Cluster) -> Iterator[Line]:
             yield from _starting_lines(pod)
         else:
             for key in pod["requested"]:
-                yield _unscheduled_line(pod, key, totals, published)
+                is_logical = cluster.policy.is_logical(key)
+                yield _unscheduled_line(pod, key, totals, published, is_logical=is_logical)
     if not pending:
         yield ok("no pod with our resources is pending")
 
 
-def _unscheduled_line(pod: Json, key: str, totals: dict[str, int], published: Published) -> Line:
+def _unscheduled_line(
+    pod: Json, key: str, totals: dict[str, int], published: Published, *, is_logical: bool
+) -> Line:
     name = key.partition("/")[2]
     waits = f"pod {full_name(pod)} waits for {plain(key)}"
     by_dra = sum(amounts.get(key, 0) for amounts in published.by_node.values())
@@ -191,7 +193,7 @@ def _unscheduled_line(pod: Json, key: str, totals: dict[str, int], published: Pu
             f"{waits}, of which no node has a healthy one",
             "run accelbind doctor on the nodes that know it",
         )
-    if not is_physical(name) and key != UNIT_RESOURCE:
+    if is_logical:
         return failed(
             f"{waits}, a name that no webhook has replaced",
             "fix cluster.webhooks, then delete the pod and create it again",

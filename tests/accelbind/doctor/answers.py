@@ -16,6 +16,7 @@ from accelbind.doctor.cluster import Cluster
 from accelbind.doctor.command import CLUSTER, checks_of
 from accelbind.doctor.model import Result, run_checks
 from certs.folder import issue
+from services.admission.mutate import Policy
 from simulator.apiserver.http_server import HttpServer, Request, Response
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.simulator.apiserver.support import PHYSICAL, function, node_with
@@ -177,7 +178,7 @@ async def looked(
     api: ApiServerStandIn, *, address: tuple[str, int] | None = None, only: str = "cluster."
 ) -> dict[str, Result]:
     """What comes of the checks of a cluster, by id, while this event loop serves it."""
-    cluster = Cluster(api.kubeconfig_path, SYSTEM, ("fpga.intel.com/",), address)
+    cluster = Cluster(api.kubeconfig_path, SYSTEM, Policy(), address)
     checks = [check for check in checks_of(CLUSTER, cluster) if check.id.startswith(only)]
     return {result.id: result for result in await asyncio.to_thread(run_checks, checks, 60)}
 
