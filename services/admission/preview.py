@@ -107,22 +107,24 @@ def _keys(ref: ContainerRef) -> list[str]:
 
 
 def _misplaced(spec: object) -> Iterator[tuple[str, str, str]]:
-    """Yield the extended resources that no container requests: where, why not, and which."""
+    """Yield the resources with a domain that no container requests: where, why not, and which."""
     resources = _part(spec, "resources")
-    for key in dict.fromkeys((*_part(resources, "limits"), *_part(resources, "requests"))):
-        if _is_extended(key):
-            yield "spec.resources", _POD_RESOURCES, key
+    for key in _with_domain(resources):
+        yield "spec.resources", _POD_RESOURCES, key
     if resources.get("claims") is not None:
         yield "spec.resources", _POD_RESOURCES, "claims"
-    for key in filter(_is_extended, _part(spec, "overhead")):
+    for key in _with_domain({"limits": _part(spec, "overhead")}):
         yield "spec.overhead", "which only a RuntimeClass sets", key
     debugging = spec.get("ephemeralContainers") if isinstance(spec, dict) else None
     for number, container in enumerate(debugging if isinstance(debugging, list) else ()):
-        resources = _part(container, "resources")
-        for key in dict.fromkeys((*_part(resources, "limits"), *_part(resources, "requests"))):
-            if _is_extended(key):
-                place = f"spec.ephemeralContainers[{number}].resources"
-                yield place, "and such containers can't have resources", key
+        for key in _with_domain(_part(container, "resources")):
+            place = f"spec.ephemeralContainers[{number}].resources"
+            yield place, "and such containers can't have resources", key
+
+
+def _with_domain(resources: Object) -> list[str]:
+    keys = dict.fromkeys((*_part(resources, "limits"), *_part(resources, "requests")))
+    return [key for key in keys if "/" in key]
 
 
 def _is_extended(key: str) -> bool:

@@ -19,6 +19,9 @@ ENTRY: Final = 64
 DEVICE_CLASS: Final = "deviceclass.resource.kubernetes.io/"
 """The prefix of the resource that stands for a DeviceClass."""
 
+_LEVELS: Final = 3
+"""How deep fields of a spec are: its own, those of a list, and those of an item."""
+
 _RESERVED_VARIABLES = ("FPGA_", "ACCELBIND_", "ACCELERATOR_", "NVIDIA_", "LD_")
 DNS_NAME: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*"
 _PART = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
@@ -151,7 +154,7 @@ def read_spec(spec: object) -> tuple[str, int, Effects]:
         InvalidName: no pod could use it; the message names the field.
     """
     try:  # not strict: the scalars of a folder are text
-        read = msgspec.convert(spec, AcceleratorSpec, strict=False)
+        read = msgspec.convert(without_nulls(spec), AcceleratorSpec, strict=False)
     except msgspec.ValidationError as error:
         raise InvalidName(problem(error)) from error
     effects = Effects(
@@ -165,6 +168,17 @@ def read_spec(spec: object) -> tuple[str, int, Effects]:
         read.runtime_class_name,
     )
     return read.target.resource, read.target.count, effects
+
+
+def without_nulls(value: object, levels: int = _LEVELS) -> object:
+    """Return an object without the fields that are null, as an API server stores it."""
+    if levels and isinstance(value, dict):
+        return {
+            key: without_nulls(each, levels - 1) for key, each in value.items() if each is not None
+        }
+    if levels and isinstance(value, list):
+        return [without_nulls(each, levels - 1) for each in value]
+    return value
 
 
 def problem(error: msgspec.ValidationError, root: str = "spec") -> str:

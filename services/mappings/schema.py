@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from services.mappings.accelerator import AcceleratorSpec, problem
+from services.mappings.accelerator import AcceleratorSpec, problem, without_nulls
 from services.mappings.kinds import ACCELERATOR, ACCELERATOR_FUNCTION, FPGA_REGION
 from services.process.text import plain, quote
 
@@ -45,7 +45,7 @@ def wrong_type(kind: str, obj: dict[str, object]) -> str:
     """Return the first value of another type, as decoded from typed YAML; empty if none is."""
     for part, shape in (("metadata", _Metadata), ("spec", SPECS[kind])):
         try:
-            msgspec.convert(obj.get(part, {}), shape)
+            msgspec.convert(without_nulls(obj.get(part, {})), shape)
         except msgspec.ValidationError as error:
             return problem(error, part)
     return ""
@@ -53,7 +53,7 @@ def wrong_type(kind: str, obj: dict[str, object]) -> str:
 
 def unknown_fields(kind: str, obj: dict[str, object]) -> Iterator[str]:
     """Yield a sentence for each field that the kind hasn't; the values must be of its types."""
-    spec = msgspec.convert(obj.get("spec", {}), SPECS[kind], strict=False)
+    spec = msgspec.convert(without_nulls(obj.get("spec", {})), SPECS[kind], strict=False)
     kept = _FIELDS | {"spec": msgspec.to_builtins(spec)}
     return (f"there is no field {quote(path)}" for path in _dropped(obj, kept, ""))
 

@@ -435,6 +435,7 @@ def test_a_guard_is_explained_for_the_pod_after_its_patch(explain: Explain, maps
 
 
 TYPED = "device.accelbind.dev/x"
+CLASS = "deviceclass.resource.kubernetes.io/gpu"
 
 
 @pytest.mark.parametrize(
@@ -443,7 +444,7 @@ TYPED = "device.accelbind.dev/x"
         *[
             (f"resources: {{{part}: {{{key}: 1}}}}", f"{key} is in spec.resources, where")
             for part in ("limits", "requests")
-            for key in (TYPED, "b-com.com/accelerator", "nvidia.com/mig-1g.10gb")
+            for key in (TYPED, "b-com.com/accelerator", "nvidia.com/mig-1g.10gb", CLASS)
         ],
         ("resources: {claims: [{name: a}]}", "claims is in spec.resources"),
         ("overhead: {fpga.intel.com/nlb0: 1}", "fpga.intel.com/nlb0 is in spec.overhead"),

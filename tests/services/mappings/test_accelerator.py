@@ -50,6 +50,30 @@ def test_extended_resources_and_classes_are_targets(resource: str) -> None:
     assert parse(accelerator("x", resource)).resolution.resource == resource
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"target": {"resource": "a/x", "count": None}},
+        dict.fromkeys(("alsoRequest", "env", "nodeSelector", "tolerations", "runtimeClassName")),
+        {"nodeSelector": {"a": None}},
+    ],
+)
+def test_null_is_as_if_the_field_was_missing(spec: dict[str, Any]) -> None:
+    """As API servers store it, which drop such fields."""
+    assert parse(accelerator("x", "a/x", **spec)) == parse(accelerator("x", "a/x"))
+
+
+def test_null_in_items_is_as_if_the_field_was_missing() -> None:
+    also, taint = {"resource": "b/x"}, TAINT
+    nulls = {"alsoRequest": [also | dict.fromkeys(("count", "per"))]}
+    nulls |= {"tolerations": [taint | dict.fromkeys(("operator", "value"))]}
+    without = {
+        "alsoRequest": [also],
+        "tolerations": [{key: taint[key] for key in ("key", "effect")}],
+    }
+    assert parse(accelerator("x", "a/x", **nulls)) == parse(accelerator("x", "a/x", **without))
+
+
 BAD_TARGETS = [
     *("cpu", "memory", "hugepages-2Mi", "", "/x", "x/", "a/b/c", "A.b/c", "a/" + "b" * 64),
     *("kubernetes.io/x", "example.kubernetes.io/x", "resource.kubernetes.io/x"),
@@ -65,7 +89,8 @@ FORM = "that Kubernetes allows there"
     ("spec", "problem"),
     [
         *(({"target": {"resource": each}}, "spec.target") for each in BAD_TARGETS),
-        ({"target": None}, "spec.target"),
+        ({"target": None}, "spec: Object missing required field `target`"),
+        ({"env": [{"name": "A", "value": None}]}, "spec.env[0]: Object missing required field"),
         ({"target": {}}, "spec.target: Object missing required field `resource`"),
         *(
             ({"target": GPU | {"count": each}}, "spec.target.count: Expected `int`")
