@@ -235,7 +235,7 @@ def _of_uses(index: MappingIndex, policy: Policy, uses: Iterable[ResourceUse]) -
         elif mappings is not namespace or name not in namespace.modes:
             why = (
                 "a physical resource that no mapping of the namespace resolves to"
-                if names.is_physical(name)
+                if names.is_physical(name) and mappings is namespace
                 else "which does not exist in the namespace"
             )
             near = nearest(name, *[each.by_name for each in tables])

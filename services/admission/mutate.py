@@ -334,8 +334,7 @@ def _units(
     units = earlier.units | {each.key: each.total for each in counts}
     behind = {each.resource for each in earlier.fpga}
     for each in earlier.fpga:
-        if each.resource in units:
-            units[each.resource] -= each.units
+        units[each.resource] = units.get(each.resource, each.units) - each.units
     for count in counts:
         domain, _, name = count.key.partition("/")
         mapping = mappings.by_name.get(name)

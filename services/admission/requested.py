@@ -6,7 +6,7 @@ import msgspec
 
 from services import names
 from services.mappings.accelerator import Effects
-from services.mappings.index import NameTable
+from services.mappings.index import NamespaceMappings, NameTable
 from services.mappings.model import Function, Mapping
 from services.mappings.suggestions import known_names, nearest
 from services.pods.pod import ContainerRef
@@ -96,7 +96,7 @@ def refuse_name(
         message = f"{plain(key)} can't be used: {reason}"
         refusals.add(RefusalReason.UNUSABLE_MAPPING, ref, message)
         return
-    if names.is_physical(name):
+    if names.is_physical(name) and isinstance(table, NamespaceMappings):
         code = RefusalReason.UNMAPPED_RESOURCE
         message = (
             f"{plain(key)} is a physical resource, and no mapping of {namespace} resolves to it"

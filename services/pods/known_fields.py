@@ -74,8 +74,8 @@ def _places(found: FoundPod, root: str) -> Iterator[Place]:
     yield root, pod, _TEMPLATE if root else _POD
     yield f"{root}metadata.", pod.get("metadata"), _METADATA
     yield f"{root}spec.", spec, _SPEC
-    if isinstance(spec, dict):
-        yield f"{root}spec.resources.", spec.get("resources"), _RESOURCES
+    resources = spec.get("resources") if isinstance(spec, dict) else None
+    yield f"{root}spec.resources.", resources, _RESOURCES
     for number, toleration in enumerate(_items(spec, "tolerations")):
         yield f"{root}spec.tolerations[{number}].", toleration, _TOLERATION
     for group, known in _GROUPS.items():

@@ -424,3 +424,9 @@ def test_units_of_a_target_that_come_from_a_limit_range_get_a_warning() -> None:
     result = judge(before)
     assert isinstance(result, Patched)
     assert result.warnings == (f"{MIG} of container app comes from a LimitRange",)
+
+
+def test_an_unknown_name_that_looks_physical_does_not_exist() -> None:
+    result = judge(asking({"accelbind.dev/region-abcdef12": 1}))
+    assert isinstance(result, Refused)
+    assert 'accelbind.dev/region-abcdef12 does not exist in namespace "default"' in result.message
