@@ -430,3 +430,6 @@ def test_an_unknown_name_that_looks_physical_does_not_exist() -> None:
     result = judge(asking({"accelbind.dev/region-abcdef12": 1}))
     assert isinstance(result, Refused)
     assert 'accelbind.dev/region-abcdef12 does not exist in namespace "default"' in result.message
+    result = judge(asking({"fpga.intel.com/region-abcdef12": 1}))
+    assert isinstance(result, Refused)
+    assert "fpga.intel.com/region-abcdef12 is a physical resource, and no mapping" in result.message

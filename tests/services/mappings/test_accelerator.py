@@ -65,9 +65,9 @@ def test_null_is_as_if_the_field_was_missing(spec: dict[str, Any]) -> None:
 
 def test_null_in_items_is_as_if_the_field_was_missing() -> None:
     also, taint = {"resource": "b/x"}, TAINT
-    nulls = {"alsoRequest": [also | dict.fromkeys(("count", "per"))]}
+    nulls: dict[str, Any] = {"alsoRequest": [also | dict.fromkeys(("count", "per"))]}
     nulls |= {"tolerations": [taint | dict.fromkeys(("operator", "value"))]}
-    without = {
+    without: dict[str, Any] = {
         "alsoRequest": [also],
         "tolerations": [{key: taint[key] for key in ("key", "effect")}],
     }
