@@ -49,12 +49,16 @@ class RejectionReason(StrEnum):
     """The body is no AdmissionReview of v1 with a uid (400)."""
     TOO_LARGE = "too-large"
     """The body is larger than `--max-body` (413)."""
+    LENGTH_REQUIRED = "length-required"
+    """The body comes in chunks, without a `Content-Length` (411)."""
     CONTENT_TYPE = "content-type"
     """The body isn't `application/json` (415)."""
     CONTENT_ENCODING = "content-encoding"
     """The body is compressed (415)."""
     NOT_LOADED = "not-loaded"
     """The mappings aren't loaded yet, and the answer depends on them (503)."""
+    OVERLOADED = "overloaded"
+    """The body is larger than 64 KiB, and large ones of other clients are unfinished (503)."""
 
 
 VALIDATE_MAPPING: Final = "validate-mapping"
@@ -162,6 +166,9 @@ def _check_headers(headers: Headers, limit: int) -> None:
             kind = value
         elif name == b"content-length" and int(value) > limit:
             raise _too_large(limit)
+        elif name == b"transfer-encoding":
+            message = "a review must have a Content-Length"
+            raise Rejection(411, RejectionReason.LENGTH_REQUIRED, message)
         elif name == b"content-encoding" and value.strip().lower() != b"identity":
             message = "a review must not be compressed"
             raise Rejection(415, RejectionReason.CONTENT_ENCODING, message)

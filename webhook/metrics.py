@@ -46,8 +46,9 @@ GAUGES: Final = {
     "certificate_expiry_timestamp_seconds": "When the certificate in use expires.",
     "certificate_reload_failing": "1 while the certificate files can't be loaded.",
     "connections": "Connections to the admission port.",
-    "connections_handshaking": "Connections whose TLS handshake is not done.",
-    "connections_held_bytes": "Bytes of unfinished requests and unread answers.",
+    "connections_held_bytes": (
+        "Bytes of unfinished requests and unread answers, each beyond 64 KiB."
+    ),
     "ready": "1 while /readyz answers 200.",
 }
 COUNTERS: Final = {
@@ -56,14 +57,10 @@ COUNTERS: Final = {
         " each is followed by another list or watch."
     ),
     "certificate_reload_failures": "Failed attempts to load a new certificate.",
-    "clients_refused": "TLS handshakes of clients without a certificate of --client-ca.",
-    "connections_evicted": "Connections that were closed at a limit, by limit.",
 }
 LABELS: Final = {
     "mappings": "kind",
     "watch_failures": "kind",
-    "clients_refused": "reason",
-    "connections_evicted": "reason",
 }
 """The label of those that have one."""
 

@@ -14,11 +14,10 @@ from services.process.outage import Outage
 from services.process.signals import stop_signals
 from services.process.tls import CertificateSource
 from webhook.app import create_app
-from webhook.connections import Phase
 from webhook.handler import AdmissionHandler
 from webhook.metrics import AdmissionMetrics, WebhookCollector
 from webhook.selfcheck import check_ourselves
-from webhook.server import AdmissionServer
+from webhook.server import SOCKET_BUFFERS, AdmissionServer, limit_files
 from webhook.settings import WebhookSettings
 from webhook.sources import choose_source, staleness
 
@@ -34,6 +33,7 @@ async def run(settings: WebhookSettings) -> None:
         CertificateError: The certificate or key can't be used.
         ExternalFailure: A port is taken, or the folder of mappings can't be read.
     """
+    limit_files()
     webhook = Webhook(settings)
     with stop_signals() as stop:
         await webhook.run_until(stop)
@@ -74,7 +74,7 @@ class Webhook:
         """Serve reviews until `stop` is set and all requests are answered."""
         async with self.metrics:
             await self.metrics.start(self._settings.metrics_host, self._settings.metrics_port)
-            listener = listen(self._settings.host, self._settings.port)
+            listener = listen(self._settings.host, self._settings.port, buffers=SOCKET_BUFFERS)
             self.address = listener.getsockname()[:2]
             serving = asyncio.create_task(self.server.serve(sockets=[listener]))
             parts: list[asyncio.Task[Any]] = [
@@ -112,7 +112,7 @@ class Webhook:
 
     def _state(self) -> dict[str, float | Mapping[str, float]]:
         """Return the values of the gauges and counters in `webhook.metrics`."""
-        certificates, connections = self.certificates, self.server.connections
+        certificates = self.certificates
         return {
             "mappings": self.mappings.index.counts,
             "mappings_rejected": self.mappings.rejected,
@@ -122,11 +122,8 @@ class Webhook:
             "certificate_expiry_timestamp_seconds": certificates.expires or 0.0,
             "certificate_reload_failing": bool(certificates.error),
             "certificate_reload_failures": certificates.failures,
-            "clients_refused": self.server.refused,
-            "connections": len(connections),
-            "connections_handshaking": len(connections.in_phase(Phase.HANDSHAKE)),
-            "connections_held_bytes": connections.held_bytes,
-            "connections_evicted": connections.evicted,
+            "connections": len(self.server.opened),
+            "connections_held_bytes": self.server.app.held,
             "ready": not self._missing(),
         }
 

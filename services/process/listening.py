@@ -18,8 +18,11 @@ _BACKLOG: Final = 1024
 _NO_IPV6: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT})
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Open a listening TCP socket; port 0 means any free one."""
+def listen(host: str, port: int, *, buffers: int = 0) -> socket.socket:
+    """Open a listening TCP socket; port 0 means any free one.
+
+    `buffers` is the size of the kernel's buffers of each connection, by default the system's.
+    """
     try:
         listener = _listen(host, port)
     except socket.gaierror as error:
@@ -28,9 +31,12 @@ def listen(host: str, port: int) -> socket.socket:
         where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         reason = os.strerror(error.errno) if error.errno else error
         raise ExternalFailure(f"can't listen on {where}: {reason}") from error
-    # Accepted sockets inherit it. asyncio sets it only where the protocol was named at creation;
+    # Accepted sockets inherit options. asyncio sets this one only where the protocol was named;
     # without it, an answer of two writes waits 40 ms for the client's delayed acknowledgement.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if buffers:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffers)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffers)
     return listener
 
 

@@ -1,93 +1,36 @@
-"""`kill -TERM` under load: whoever got a connection gets an answer to all that was asked on it.
+"""Rolling restarts of two replicas under load: each request is answered.
 
-A connection that is still in the kernel's queue when the listening socket closes may be reset: no
-process can tell. Endpoints have forgotten the replica by then (`preStop`, `--drain-seconds`).
+As in a cluster, clients connect to replicas that are endpoints of the Service. A replica stops
+being one a moment after its SIGTERM, within `--drain-seconds`.
 """
 
 import asyncio
 import contextlib
 import signal
-import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
 import pytest
 
+from certs.folder import issue
 from tests.support import eventually_async, soaking
 from tests.webhook.reviews import body, patch_of
 from tests.webhook.running import Webhook, start_webhook
 
-KEEPING = 8
-"""Connections that go on for as long as they may."""
-RENEWING = 4
+BUSY = 6
+"""Clients that use a connection, without a pause, until an answer asks them to reconnect."""
+RENEWING = 3
 """Clients that use a connection for one request."""
-WARM = 200
-"""Requests that are answered before the end begins."""
-
-
-@dataclass
-class Clients:
-    """Clients that ask until nobody lets them connect."""
-
-    port: int
-    context: ssl.SSLContext
-    connected: int = 0
-    answered: int = 0
-    told: int = 0
-    """Answers that asked to come back on another connection."""
-    queued: int = 0
-    """Connections that nobody accepted; each client may have one."""
-    problems: list[str] = field(default_factory=list)
-
-    async def client(self, *, keeping: bool) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            plain = socket.socket()
-            plain.setblocking(False)
-            try:
-                await loop.sock_connect(plain, ("127.0.0.1", self.port))
-            except OSError:
-                plain.close()
-                return
-            self.connected += 1
-            try:
-                async with asyncio.timeout(60):
-                    await self._use(plain, keeping=keeping)
-            except (OSError, EOFError, AssertionError, TimeoutError) as error:
-                self.problems.append(f"connection {self.connected}: {error!r}")
-
-    async def _use(self, plain: socket.socket, *, keeping: bool) -> None:
-        try:
-            reader, writer = await asyncio.open_connection(
-                sock=plain, ssl=self.context, server_hostname="localhost"
-            )
-        except ConnectionResetError:
-            self.queued += 1
-            plain.close()
-            return
-        except BaseException:
-            plain.close()
-            raise
-        try:
-            closing = False
-            while not closing:
-                uid = f"{self.connected}-{self.answered}"
-                content = body(uid=uid)
-                writer.write(_HEAD % len(content) + content)
-                head = (await reader.readuntil(b"\r\n\r\n")).lower()
-                length = int(head.split(b"content-length: ")[1].split(b"\r\n")[0])
-                assert patch_of(await reader.readexactly(length), uid)
-                self.answered += 1
-                told = b"connection: close" in head
-                self.told += told
-                closing = told or not keeping
-        finally:  # the socket is closed before the event loop ends
-            writer.transport.abort()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
-
+PAUSING = 6
+"""Clients as the busy ones, with pauses between requests."""
+WARM = 150
+"""Requests that are answered between one restart and the next."""
+DRAIN_SECONDS = 1.5
+ENDPOINT_SECONDS = 0.3
+"""Time until clients know that a replica gets no more connections."""
 
 _HEAD = (
     b"POST /mutate?timeout=5s HTTP/1.1\r\nHost: webhook\r\nContent-Length: %d\r\n"
@@ -95,34 +38,107 @@ _HEAD = (
 )
 
 
-async def ended_under_load(webhook: Webhook) -> Clients:
-    """End a webhook while clients ask as fast as they can; they go on until it is gone."""
-    clients = Clients(webhook.port, webhook.context())
+@dataclass
+class Clients:
+    """Clients that ask until they are stopped."""
+
+    endpoints: list[Webhook]
+    stopped: asyncio.Event = field(default_factory=asyncio.Event)
+    connected: int = 0
+    answered: int = 0
+    reconnecting: int = 0
+    """Answers that asked to come back on another connection."""
+    problems: list[str] = field(default_factory=list)
+    _contexts: dict[int, ssl.SSLContext] = field(default_factory=dict)
+
+    async def client(self, number: int, *, uses: int, pause: float) -> None:
+        """Ask, `uses` times on each connection at most."""
+        while not self.stopped.is_set():
+            webhook = self.endpoints[(number + self.connected) % len(self.endpoints)]
+            try:
+                async with asyncio.timeout(60), self._connection(webhook) as (reader, writer):
+                    for _ in range(uses):
+                        if self.stopped.is_set() or not await self._ask(reader, writer):
+                            break
+                        await asyncio.sleep(pause)
+            except (OSError, EOFError, AssertionError) as error:  # also a timeout
+                self.problems.append(f"connection to {webhook.port}: {error!r}")
+
+    @contextlib.asynccontextmanager
+    async def _connection(
+        self, webhook: Webhook
+    ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        context = self._contexts.setdefault(webhook.port, webhook.context())
+        reader, writer = await asyncio.open_connection("localhost", webhook.port, ssl=context)
+        self.connected += 1
+        try:
+            yield reader, writer
+        finally:
+            writer.transport.abort()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def _ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Make a review; return whether the connection may be used again."""
+        uid = f"{self.connected}-{self.answered}"
+        content = body(uid=uid)
+        writer.write(_HEAD % len(content) + content)
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        length = int(head.split(b"content-length: ")[1].split(b"\r\n")[0])
+        assert patch_of(await reader.readexactly(length), uid)
+        self.answered += 1
+        closing = b"connection: close" in head
+        self.reconnecting += closing
+        return not closing
+
+
+async def restart(clients: Clients, started: Iterator[Webhook]) -> None:
+    """Replace the older of two replicas, and renew the certificate of the other one."""
+    before, (older, other) = clients.answered, clients.endpoints
+    fresh = await asyncio.to_thread(next, started)
+    clients.endpoints.append(fresh)
+    older.process.popen.send_signal(signal.SIGTERM)
+    await asyncio.sleep(ENDPOINT_SECONDS)
+    clients.endpoints.remove(older)
+    await asyncio.to_thread(issue, other.tls, ["localhost"])
+    assert await asyncio.to_thread(older.process.wait, 60) == 0
+    await eventually_async(lambda: clients.answered >= before + WARM)
+
+
+async def restarted_under_load(clients: Clients, started: Iterator[Webhook], rounds: int) -> None:
     async with asyncio.TaskGroup() as tasks:
-        for number in range(KEEPING + RENEWING):
-            tasks.create_task(clients.client(keeping=number < KEEPING))
-        await eventually_async(lambda: clients.answered > WARM)
-        webhook.process.popen.send_signal(signal.SIGTERM)
-    return clients
+        for number in range(BUSY + RENEWING + PAUSING):
+            uses = 1 if BUSY <= number < BUSY + RENEWING else 1_000_000
+            pause = 0.1 if number >= BUSY + RENEWING else 0
+            tasks.create_task(clients.client(number, uses=uses, pause=pause))
+        try:
+            for _ in range(rounds):
+                await restart(clients, started)
+        finally:
+            clients.stopped.set()
 
 
 @pytest.mark.long
 @pytest.mark.timeout(0)
-def test_no_request_that_got_a_connection_goes_unanswered(
+def test_rolling_restarts_and_renewed_certificates_leave_no_request_unanswered(
     tmp_path: Path, figure: Callable[[str], None]
 ) -> None:
-    rounds = 20 if soaking() else 1
-    answered = connected = 0
-    for number in range(rounds):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        webhook = start_webhook(folder, "--drain-seconds", "0.5")
-        with webhook.process:
-            clients = asyncio.run(ended_under_load(webhook))
-            assert clients.queued <= KEEPING + RENEWING
-            assert webhook.process.wait(60) == 0
-        assert clients.problems == []
-        assert clients.told > 0
-        assert webhook.events("closed connections with unanswered requests") == []
-        answered, connected = answered + clients.answered, connected + clients.connected
-    figure(f"{rounds} ends, {connected} connections, {answered} requests, all answered")
+    rounds = 50 if soaking() else 1
+    with contextlib.ExitStack() as running:
+
+        def start() -> Iterator[Webhook]:
+            for number in count():
+                (folder := tmp_path / str(number)).mkdir()
+                webhook = start_webhook(folder, "--drain-seconds", str(DRAIN_SECONDS))
+                running.enter_context(webhook.process)
+                yield webhook
+
+        started = start()
+        clients = Clients([next(started), next(started)])
+        asyncio.run(restarted_under_load(clients, started, rounds))
+    assert clients.problems == []
+    assert clients.reconnecting > 0
+    figure(
+        f"{rounds} restarts, {clients.connected} connections, {clients.answered} requests,"
+        " all answered"
+    )

@@ -130,6 +130,7 @@ WITH_NAMESPACE: Json = {"namespace": {"create": True}}
 COMPONENTS: dict[str, Json] = {
     "kubelet-root": {"kubelet": {"root": "/var/lib/k0s/kubelet"}},
     "nfd": {"nodeFeatureRule": {"enabled": True}},
+    "api-servers": {"networkPolicies": {"apiServers": ["192.0.2.0/28"]}},
     "guard": {"webhook": {"guard": ["nvidia.com/*"]}},
     "cdi": pool(cdi=True),
     "enforce-mappings": pool(enforceMappings="always"),

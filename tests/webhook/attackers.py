@@ -12,7 +12,7 @@ import socket
 import ssl
 import sys
 
-from tests.webhook.reviews import body
+from tests.webhook.reviews import body, pod
 
 WHOLE = 3 * 1024 * 1024
 PIECE = 16_000
@@ -46,12 +46,24 @@ def review() -> bytes:
     return head(len(content)) + content
 
 
+def annotated() -> bytes:
+    """A review of 56 KB, most of it annotations."""
+    meta = {"annotations": {"example.com/note": "n" * 55_000}}
+    content = body({**pod(), "metadata": {**pod()["metadata"], **meta}})
+    return head(len(content)) + content
+
+
 SENT = {
     "bodies": head(WHOLE) + b" " * (WHOLE - 1),
     "hellos": hello(131_000),
-    "unread": review(),
+    "unread": annotated(),
+    "largest": review(),
+    "heads": b"POST /mutate HTTP/1.1\r\n" + b"aa: bb\r\n" * 20,
+    "idle": b"",
 }
 """What a client of each kind sends."""
+UNREAD = {"unread", "largest"}
+"""The kinds whose clients don't read their answers."""
 
 
 async def attack(port: int, kind: str, number: int) -> None:
@@ -88,12 +100,12 @@ async def _connect(port: int, kind: str, sent: asyncio.Event) -> None:
     )
     try:
         writer.write(SENT[kind])
-        if kind == "unread":
+        if kind in UNREAD:
             writer.transport.pause_reading()  # type: ignore[attr-defined]  # a transport of both ways
         with contextlib.suppress(OSError):
             await writer.drain()
         sent.set()
-        if kind == "unread":
+        if kind in UNREAD:
             await asyncio.Event().wait()
         await reader.read()
     finally:

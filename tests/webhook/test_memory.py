@@ -19,7 +19,6 @@ from tests.webhook import attackers
 from tests.webhook.conftest import Starter
 from tests.webhook.reviews import body, mapping_yaml, patch_of
 from tests.webhook.running import HEADERS, Webhook
-from webhook.connections import MEBIBYTE
 
 
 def accelerator_yaml(name: str, **spec: object) -> str:
@@ -45,6 +44,7 @@ MAPPINGS = "".join(
     )
 )
 """Those of the largest possible answer."""
+MEBIBYTE = 1024 * 1024
 VERSION_1 = Path("/sys/fs/cgroup/memory")
 VERSION_2 = Path("/sys/fs/cgroup")
 
@@ -105,7 +105,17 @@ def attacked(webhook: Webhook, kind: str, number: int) -> Iterator[None]:
             process.kill()
 
 
-@pytest.mark.parametrize(("kind", "number"), [("bodies", 60), ("hellos", 400), ("unread", 300)])
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    [
+        ("bodies", 60),
+        ("hellos", 400),
+        ("unread", 300),
+        ("largest", 60),
+        ("heads", 100),
+        ("idle", 100),
+    ],
+)
 def test_a_flood_adds_less_than_110_mib_and_reviews_are_answered(
     start: Starter,
     monkeypatch: pytest.MonkeyPatch,
@@ -116,12 +126,12 @@ def test_a_flood_adds_less_than_110_mib_and_reviews_are_answered(
     monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "65536")  # as in manifests/base/webhook.yaml
     webhook = start(mappings=MAPPINGS)
     assert patch_of(webhook.ask("/mutate", body()).body)
-    largest = webhook.ask("/mutate", attackers.SENT["unread"].partition(b"\r\n\r\n")[2])
+    largest = webhook.ask("/mutate", attackers.SENT["largest"].partition(b"\r\n\r\n")[2])
     assert len(largest.body) > 480_000
     with memory_cgroup(webhook) as group, contextlib.closing(webhook.connect()) as kept:
         before, most, slowest = group.used, 0, 0.0
         with attacked(webhook, kind, number):
-            for turn in range(10):
+            for turn in range(5):
                 begun = time.monotonic()
                 kept.request("POST", "/mutate", body(uid=f"kept-{turn}"), HEADERS)
                 assert patch_of(kept.getresponse().read(), f"kept-{turn}")

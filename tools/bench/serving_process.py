@@ -23,7 +23,7 @@ from tools.bench.reviews import index
 from webhook.app import create_app
 from webhook.handler import AdmissionHandler
 from webhook.metrics import AdmissionMetrics
-from webhook.server import AdmissionServer
+from webhook.server import SOCKET_BUFFERS, AdmissionServer
 
 PLAIN: Final = "/plain"
 FIXED: Final = b'{"kind":"AdmissionReview"}' + b" " * 900
@@ -67,7 +67,7 @@ async def serve(folder: Path, number: int) -> None:
             await webhook(scope, receive, send)
 
     server = AdmissionServer(app, certificates.context)
-    listener = listen("127.0.0.1", 0)
+    listener = listen("127.0.0.1", 0, buffers=SOCKET_BUFFERS)
     with stop_signals() as stop:
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         gc.collect()

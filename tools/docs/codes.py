@@ -22,9 +22,7 @@ from services.pods.refusals import RefusalReason
 from services.process.errors import AccelbindError
 from services.programming.error_registers import ClearResult
 from tools.docs.texts import attribute_docstrings, code, members, table
-from webhook.connections import EvictionReason
 from webhook.handler import ENDPOINTS, REJECTED, RejectionReason
-from webhook.server import ClientRefusal
 
 
 def admission() -> Iterator[str]:
@@ -39,12 +37,6 @@ def admission() -> Iterator[str]:
     yield "Annotations of a pod in the audit log:\n\n" + table(("annotation", "meaning"), _audit())
     yield "Reasons of mappings:\n\n" + table(
         ("reason", "meaning"), ((code(each), text) for each, text in members(MappingReason))
-    )
-    yield "Clients that `--client-ca` refuses:\n\n" + table(
-        ("reason", "meaning"), ((code(each), text) for each, text in members(ClientRefusal))
-    )
-    yield "Connections that the webhook closes to stay within its limits:\n\n" + table(
-        ("reason", "meaning"), ((code(each), text) for each, text in members(EvictionReason))
     )
 
 
