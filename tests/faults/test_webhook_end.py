@@ -60,7 +60,7 @@ class Clients:
                     for _ in range(uses):
                         if self.stopped.is_set() or not await self._ask(reader, writer):
                             break
-                        await asyncio.sleep(pause)
+                        await asyncio.sleep(pause)  # as an API server with few pods
             except (OSError, EOFError, AssertionError) as error:  # also a timeout
                 self.problems.append(f"connection to {webhook.port}: {error!r}")
 
@@ -98,7 +98,7 @@ async def restart(clients: Clients, started: Iterator[Webhook]) -> None:
     fresh = await asyncio.to_thread(next, started)
     clients.endpoints.append(fresh)
     older.process.popen.send_signal(signal.SIGTERM)
-    await asyncio.sleep(ENDPOINT_SECONDS)
+    await asyncio.sleep(ENDPOINT_SECONDS)  # clients may still connect to it
     clients.endpoints.remove(older)
     await asyncio.to_thread(issue, other.tls, ["localhost"])
     assert await asyncio.to_thread(older.process.wait, 60) == 0
