@@ -2,11 +2,9 @@
 
 import errno
 import os
-import time
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +15,6 @@ from services.names import OPENCL_AFU
 from services.process.errors import DeviceBusy, DeviceRefused, HardwareError, InvalidBitstream
 from services.programming.clock import UserClock
 from services.programming.image import Image, Programmed
-from services.programming.ioctls import DriverNode
 from services.programming.lock import card_lock
 from services.programming.programmer import Programmer
 from services.programming.records import FOLDER, PortRecords
@@ -85,44 +82,6 @@ def dfl(short_dir: Path) -> Iterator[Bench]:
     made = Bench(short_dir, "dfl")
     with made.stand_in:
         yield made
-
-
-class UnreadableAtFirst(SimulatedCalls):
-    """After programming, `afu_id` can't be read for a moment (the driver answers EBUSY)."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.hidden: list[tuple[Path, str]] = []
-
-    def ioctl(
-        self,
-        node: DriverNode,
-        request: int,
-        argument: int | bytearray,
-        data: "array[int] | None" = None,
-    ) -> int:
-        result = super().ioctl(node, request, argument, data)
-        if request == node.ioctls.program:
-            (file,) = (self.root / "sys/devices").glob("*/*/*/*/*port.0/afu_id")
-            self.hidden.append((file, file.read_text()))
-            file.unlink()
-        return result
-
-    def show(self, _: float) -> None:
-        for file, text in self.hidden:
-            file.write_text(text)
-
-
-def test_a_port_that_can_not_be_read_right_after_programming_is_waited_for(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bench.card()
-    calls = UnreadableAtFirst(bench.rack.root)
-    clock = SimpleNamespace(monotonic=time.monotonic, sleep=calls.show)
-    monkeypatch.setattr("services.programming.programmer.time", clock)
-    assert bench.made(calls=calls).ensure(bench.port, image()).programmed
-    assert len(calls.hidden) == 1
-    assert bench.done == ["programmed", "reset"]
 
 
 def test_a_port_that_shows_another_function_afterwards_is_an_error(

@@ -2,10 +2,8 @@ import asyncio
 import errno
 import os
 import socket
-import uuid
 from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
@@ -15,9 +13,8 @@ from services.devices.hardware.events import (
     NODES,
     follow_card_events,
     is_relevant,
-    kernel_socket,
 )
-from tests.support import ROOT_IS_NEEDED, eventually_async
+from tests.support import eventually_async
 
 Wire = tuple[socket.socket, socket.socket]
 
@@ -139,23 +136,3 @@ async def test_without_a_socket_or_with_one_that_breaks_the_periodic_scan_is_lef
     reasons = [each["reason"] for each in logs if each["log_level"] == "warning"]
     assert reasons == [os.strerror(errno.EPERM), os.strerror(errno.ENETDOWN)]
     assert source.fileno() == -1
-
-
-def own_socket() -> socket.socket:
-    if Path("/proc/self/uid_map").read_text().split() != ["0", "0", "4294967295"]:
-        pytest.skip("no uevent reaches this user namespace")
-    try:
-        return kernel_socket()
-    except OSError as error:
-        pytest.skip(f"no netlink socket here: {error}")
-
-
-@pytest.mark.anyio
-async def test_the_kernels_own_events_arrive() -> None:
-    """The kernel sends an event about a device that is there anyway when it is asked to."""
-    asked = Path("/sys/class/mem/null/uevent")
-    if not os.access(asked, os.W_OK):
-        pytest.skip(f"{ROOT_IS_NEEDED}: write {asked}")
-    async with following(own_socket()) as requests:
-        asked.write_text(f"change {uuid.uuid4()}")  # noqa: ASYNC240 - the kernel never blocks it
-        await eventually_async(lambda: requests.count >= 2)

@@ -217,20 +217,6 @@ def test_entries_of_a_platform_device_are_one_device_without_its_connectors(
     assert device.claims == {"fdab0000.npu", "226:1", "226:129"}
 
 
-def test_usb_devices_are_named_by_their_ports(tree: DeviceTree, types: Types) -> None:
-    tree.usb("3-1", "18d1:9302", "bus/usb/003/002", "189:257", serial="AB_1")
-    tree.usb("3-2.4", "18d1:9302", "bus/usb/003/003", "189:258")
-    for port, number in (("4-1", 384), ("4-2", 385)):
-        tree.usb(port, "18d1:9302", f"bus/usb/004/{number}", f"189:{number}", serial="same")
-    tree.usb("5-1", "0403:6011", "bus/usb/005/002", "189:512", serial="AB_1")
-    write(types, {"match": [{"usb": {"vendor": ["18d1"], "product": ["9302"]}}]})
-    devices = types.scan().devices
-    assert [each.id for each in devices] == ["3-1", "3-2-4", "4-1", "4-2"]
-    assert devices[0].nodes[0] == DeviceNode("bus/usb/003/002", "rw", (189, 257))
-    assert devices[0].claims == {"3-1", "189:257"}
-    assert devices[0].envs == (("ACCELBIND_T", "3-1"),)
-
-
 class NumberedFiles(Sysfs):
     """Files in the place of device nodes, which hold the numbers that the nodes would have."""
 
@@ -316,17 +302,6 @@ def test_a_link_to_a_node_is_given_as_the_node(
     write(types, {"match": [{"path": [f"/dev/{path}"]}]})
     (device,) = types.scan().devices
     assert (device.reasons, device.nodes) == ((), (node,))
-
-
-def test_a_device_has_one_id_whichever_way_a_type_names_it(
-    tree: DeviceTree, tmp_path: Path
-) -> None:
-    types = Types(tmp_path / "types", tree.root, files=NumberedFiles)
-    tree.entry("", "misc", "hw_random", "10:183", "hwrng")
-    tree.file("dev/hwrng", "10:183")
-    for term in ({"class": {"name": "misc"}}, {"path": ["/dev/hwrng"]}):
-        write(types, {"match": [term]})
-        assert [each.id for each in types.scan().devices] == ["hw-random"]
 
 
 @pytest.mark.parametrize(
