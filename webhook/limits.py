@@ -1,6 +1,5 @@
 """Limits on what all clients hold, and the drain, as an ASGI application."""
 
-from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -16,12 +15,15 @@ log = structlog.get_logger(component="server")
 
 
 class BoundedApp:
-    """An application whose answers ask clients to reconnect while `draining` returns true."""
+    """An application within limits.
 
-    def __init__(self, app: ASGIApp, draining: Callable[[], bool]) -> None:
+    While it is `draining`, its answers ask clients to reconnect, to another replica.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.draining = False
         self.held = 0
         self._app = app
-        self._draining = draining
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -48,7 +50,7 @@ class BoundedApp:
         async def send_held(message: Message) -> None:
             if message["type"] == "http.response.start":
                 # What has not arrived of a request that is refused unread would be the next one.
-                if self._draining() or chunked or connection.body_left:
+                if self.draining or chunked or connection.body_left:
                     message["headers"] = [*message["headers"], (b"connection", b"close")]
                 await send(message)
             elif not hold(size := len(message["body"])):

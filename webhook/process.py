@@ -87,7 +87,7 @@ class Webhook:
                 await _first(parts, stop.wait())
                 # `/readyz` fails now, and answers ask clients to reconnect. Endpoints take a moment
                 # to change, so new connections are still accepted.
-                self.server.draining = True
+                self.server.app.draining = True
                 await asyncio.wait([serving], timeout=self._settings.drain_seconds)
             finally:
                 self.server.should_exit = True
@@ -108,7 +108,7 @@ class Webhook:
     def _missing(self) -> str:
         """Return why the process is not ready; empty if it is."""
         stale = staleness(self.mappings, self._settings.max_staleness)
-        return ", ".join(filter(None, (stale, "stopping" if self.server.draining else "")))
+        return ", ".join(filter(None, (stale, "stopping" if self.server.app.draining else "")))
 
     def _state(self) -> dict[str, float | Mapping[str, float]]:
         """Return the values of the gauges and counters in `webhook.metrics`."""

@@ -20,15 +20,11 @@ SOCKET_BUFFERS: Final = 16 * 1024
 
 
 class AdmissionServer(uvicorn.Server):
-    """A uvicorn server that its owner stops with `should_exit`, not signals.
-
-    While `draining`, its answers ask clients to reconnect, to another replica.
-    """
+    """A uvicorn server that its owner drains (`app.draining`) and stops (`should_exit`)."""
 
     def __init__(self, app: ASGIApp, context: ssl.SSLContext) -> None:
         self.opened: set[Connection] = set()
-        self.draining = False
-        self.app = BoundedApp(app, lambda: self.draining)
+        self.app = BoundedApp(app)
         super().__init__(
             uvicorn.Config(
                 self.app,

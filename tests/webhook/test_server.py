@@ -90,7 +90,7 @@ async def test_a_request_whose_body_has_begun_is_answered_at_the_end(tmp_path: P
         reader, writer = await connect(server)
         writer.write(request[:200])
         await eventually_async(lambda: any(each.body_left for each in server.opened))
-        server.draining = server.should_exit = True
+        server.app.draining = server.should_exit = True
         await eventually_async(lambda: not any(each.is_serving() for each in server.servers))
         writer.write(request[200:])
         answer = await asyncio.wait_for(reader.read(), 60)
@@ -137,7 +137,7 @@ async def test_readiness_waits_for_mappings_ends_when_stopping_and_is_logged(
         assert await webhook.readyz() == (503, "mappings not loaded\n")
         webhook.mappings.loaded = True
         assert await webhook.readyz() == (200, "ok\n")
-        webhook.server.draining = True
+        webhook.server.app.draining = True
         assert await webhook.readyz() == (503, "stopping\n")
     assert [(line["event"], line.get("reason")) for line in logs] == [
         ("not ready", "mappings not loaded"),
