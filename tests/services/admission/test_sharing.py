@@ -114,6 +114,11 @@ def test_units_for_anything_take_what_nobody_wants() -> None:
     assert list(sharing.conflicts(uses)) == []
 
 
+def test_a_container_without_functions_takes_either_of_two_devices() -> None:
+    uses = [use("i", 2, "f", "g", kind="init"), use("a", 1)]
+    assert list(sharing.conflicts(uses)) == []
+
+
 @pytest.mark.parametrize(
     ("uses", "pair_of_functions"),
     [
