@@ -20,7 +20,14 @@ from simulator.bitstreams import make_gbs
 from simulator.cards import NLB0, NLB3, CardSpec, Rack
 from simulator.driver import raw_bitstream
 from tests.manifests.rendering import NAMESPACE
-from tests.manifests.running import WEBHOOK, bundled, certs, mounted, start_webhook
+from tests.manifests.running import (
+    WEBHOOK,
+    bundled,
+    certs,
+    is_ready,
+    mounted,
+    start_webhook,
+)
 from tests.support import Processes, eventually, python_module
 
 Json = dict[str, Any]
@@ -144,7 +151,7 @@ class Cluster:
         return True
 
     def _start_webhook(self) -> bool:
-        """Start it once its Secret is complete; return whether it serves and is trusted."""
+        """Start it once its Secret is complete; return whether it is ready and trusted."""
         tls, ports = self.folder / "tls", self.folder / "webhook.ports"
         if not tls.exists():
             if not mounted(self.get, tls):
@@ -152,7 +159,10 @@ class Cluster:
             self._webhook = start_webhook(self.processes, self.kubeconfig, tls, ports)
         if not ports.exists():
             return False
-        self.services[WEBHOOK] = f"127.0.0.1:{self._webhook.ports(ports)['admission']}"
+        served = self._webhook.ports(ports)
+        if not is_ready(served["metrics"]):
+            return False
+        self.services[WEBHOOK] = f"127.0.0.1:{served['admission']}"
         return bundled(self.get)
 
     def _start_plugin(self) -> bool:
