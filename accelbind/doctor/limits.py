@@ -108,7 +108,10 @@ def _of_limit(
     They have as many as `given` of the namespace's defaults.
     """
     bounds = {name: bound for name in _BOUNDS if (bound := _amount(limit, name, key)) is not None}
-    sets_requests = any(key in part(limit, name) for name in ("min", "defaultRequest"))
+    of_requests = [name for name in ("defaultRequest", "min") if key in part(limit, name)]
+    sets_requests = bool(of_requests) and limit["type"] == "Container"
+    requests = _amount(limit, of_requests[0], key) if of_requests else None
+    own = _default(limit, key)
     broken = [
         name
         for name, bound in bounds.items()
@@ -120,11 +123,17 @@ def _of_limit(
             " replaced",
             _ADVICE,
         )
-    elif given is None and sets_requests and limit["type"] == "Container":
+    elif given is None and sets_requests:
         yield failed(f"{where} sets requests without limits, for which pods are refused", _ADVICE)
     elif broken:
         yield failed(f"{where} refuses each pod without this resource: {broken[0]}", _ADVICE)
-    elif own := _default(limit, key):
+    elif sets_requests and own is None and given is not None and requests != given:
+        yield failed(
+            f"{where} sets requests of {requests}, and another LimitRange sets limits of {given}:"
+            " pods with both are refused",
+            _ADVICE,
+        )
+    elif own:
         added = "" if is_logical else ", added to what its names stand for"
         yield warning(f"{where} gives {own} to each container by default{added}", _ADVICE)
 

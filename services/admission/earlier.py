@@ -20,6 +20,9 @@ from services.pods.pod import ContainerRef, environment
 from services.pods.refusals import Refusals
 from services.pods.requests import ResourceCount, read_count
 
+MAX_NOTED_UNITS: Final = 256
+"""Units of a name that a note may have: no pod may request more."""
+
 OWN: Final = "env:"
 """The prefix of such a variable in the note: no resource name has a colon."""
 
@@ -63,7 +66,8 @@ def earlier_requests(
     for key, units in noted.items():
         domain, _, name = key.partition("/")
         count = ResourceCount(key, units, in_requests=False)
-        if units < 0:
+        # Anybody can write a note, and each unit of it is work.
+        if not 0 <= units <= MAX_NOTED_UNITS:
             continue
         if key.startswith(fpga_prefixes) and (mapping := mappings.by_name.get(name)):
             resource = f"{domain}/{mapping.resolution.resource}"
@@ -74,8 +78,9 @@ def earlier_requests(
                 resource = mapping.resolution.resource
                 accelerators.append(ResourceRequest(ref, count, resource, mapping))
     missing = _missing_resources(ref, [*fpga, *accelerators])
+    fpga = [each for each in fpga if each.resource not in missing]
     unnamed = _unnamed_functions(ref, fpga)
-    fpga = [each for each in fpga if each.resource not in missing and each.function not in unnamed]
+    fpga = [each for each in fpga if each.function not in unnamed]
     accelerators = [each for each in accelerators if missing.isdisjoint(amounts([each]))]
     own = frozenset(key.removeprefix(OWN) for key in noted if key.startswith(OWN))
     ours = (*fpga_prefixes, *accelerator_prefixes, OWN)

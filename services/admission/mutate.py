@@ -24,7 +24,7 @@ from services import names
 from services.admission import patch, sharing
 from services.admission.accelerators import plan_accelerators
 from services.admission.domains import check_names
-from services.admission.earlier import EarlierRequests, earlier_requests
+from services.admission.earlier import MAX_NOTED_UNITS, EarlierRequests, earlier_requests
 from services.admission.patch import Operation
 from services.admission.placement import placement_operations
 from services.admission.plan import NOTHING_EARLIER, ContainerPlan, plan_container
@@ -43,7 +43,7 @@ from services.pods.requests import (
 )
 from services.process.text import clip, plain
 
-MAX_POD_UNITS: Final = 256
+MAX_POD_UNITS: Final = MAX_NOTED_UNITS
 """How many units all containers of a pod together may request: the answer, and the work for it,
 grow with them. Each name counts as one unit at least."""
 

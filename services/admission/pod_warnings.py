@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from services.admission.plan import ContainerPlan
+from services.admission.requested import amounts
 from services.mappings.index import NamespaceMappings
 from services.mappings.model import Mapping, Mode
 from services.pods.pod import ContainerRef, Pod
@@ -43,8 +44,10 @@ def _of_limit_ranges(text: str, plans: Sequence[ContainerPlan], *, is_noted: boo
         keys = [each.key for each in plan.rewritten if each.total]
         if not is_noted:  # otherwise a physical name has the units of an earlier mutation
             keys += [each.key for each in plan.direct if each.units]
-            amounts = plan.accelerators.amounts if plan.accelerators else {}
-            keys += [key for key, amount in amounts.items() if amount]
+            if plan.accelerators:
+                named = amounts(plan.accelerators.mapped)
+                gets = plan.accelerators.amounts
+                keys += [key for key in gets if gets[key] > named.get(key, 0)]
         for key in keys:
             if (name, key) in defaults:
                 text = f"{plain(key)} of container {plain(name, 20)} comes from a LimitRange"

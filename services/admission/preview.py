@@ -82,6 +82,7 @@ def _decide(found: FoundPod, index: MappingIndex, policy: Policy, namespace: str
 
 
 _POD_RESOURCES: Final = "where Kubernetes allows CPU, memory and huge pages only"
+_FOR_PODS: Final = ("cpu", "memory")
 
 
 def _of_api_server(found: FoundPod, policy: Policy) -> Refused | None:
@@ -109,9 +110,10 @@ def _keys(ref: ContainerRef) -> list[str]:
 def _misplaced(spec: object) -> Iterator[tuple[str, str, str]]:
     """Yield the resources with a domain that no container requests: where, why not, and which."""
     resources = _part(spec, "resources")
-    for key in _with_domain(resources):
-        yield "spec.resources", _POD_RESOURCES, key
-    if resources.get("claims") is not None:
+    for key in _keys_of(resources):
+        if key not in _FOR_PODS and not key.startswith("hugepages-"):
+            yield "spec.resources", _POD_RESOURCES, key
+    if resources.get("claims"):
         yield "spec.resources", _POD_RESOURCES, "claims"
     for key in _with_domain({"limits": _part(spec, "overhead")}):
         yield "spec.overhead", "which only a RuntimeClass sets", key
@@ -123,8 +125,11 @@ def _misplaced(spec: object) -> Iterator[tuple[str, str, str]]:
 
 
 def _with_domain(resources: Object) -> list[str]:
-    keys = dict.fromkeys((*_part(resources, "limits"), *_part(resources, "requests")))
-    return [key for key in keys if "/" in key]
+    return [key for key in _keys_of(resources) if "/" in key]
+
+
+def _keys_of(resources: Object) -> list[str]:
+    return [*dict.fromkeys((*_part(resources, "limits"), *_part(resources, "requests")))]
 
 
 def _is_extended(key: str) -> bool:

@@ -447,6 +447,8 @@ CLASS = "deviceclass.resource.kubernetes.io/gpu"
             for key in (TYPED, "b-com.com/accelerator", "nvidia.com/mig-1g.10gb", CLASS)
         ],
         ("resources: {claims: [{name: a}]}", "claims is in spec.resources"),
+        ("resources: {claims: []}", ""),
+        ("resources: {limits: {ephemeral-storage: 1Gi}}", "ephemeral-storage is in spec.resources"),
         ("overhead: {fpga.intel.com/nlb0: 1}", "fpga.intel.com/nlb0 is in spec.overhead"),
         (
             f"ephemeralContainers: [{{name: e, resources: {{limits: {{{TYPED}: 1}}}}}}]",

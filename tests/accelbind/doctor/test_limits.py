@@ -57,6 +57,7 @@ def limits_of(key: str, *limits: str) -> Any:
         (["default=1"], "warning: gives 1"),
         ([f"default=1 max=2 min=1 {RATIO}=1"], "warning: gives 1"),
         (["default=1", "Pod max=2 min=1"], "warning: gives 1"),
+        (["default=2", "Pod min=1"], "warning: gives 2"),
         (["min=0"], REQUESTS),
         (["min=1 defaultRequest=1"], REQUESTS),
         (["defaultRequest=0"], REQUESTS),
@@ -83,6 +84,16 @@ def test_limits_of_resources_that_pods_get(key: str, limits: list[str], words: s
     else:
         assert words in found
         assert bool(words) == bool(found)
+
+
+@pytest.mark.parametrize("key", [*SERVED, NAMED])
+@pytest.mark.parametrize(("requests", "is_refused"), [(0, True), (1, True), (2, False)])
+def test_requests_and_limits_of_two_limit_ranges_must_agree(
+    key: str, requests: int, *, is_refused: bool
+) -> None:
+    ranges = [limits_of(key, f"defaultRequest={requests}"), limits_of(key, "default=2")]
+    found = text([*range_lines(ranges, OURS)])
+    assert ("another LimitRange sets limits of 2" in found) == is_refused
 
 
 @pytest.mark.parametrize("key", LOGICAL)

@@ -417,13 +417,15 @@ def test_a_placement_that_cant_be_read_is_an_error() -> None:
         judge(placed(asking(ours(h100=1)), tolerations=5))
 
 
-def test_units_of_a_target_that_come_from_a_limit_range_get_a_warning() -> None:
-    before = asking(ours(gpu_same=1) | {MIG: 2})
+@pytest.mark.parametrize("given", [0, 2])
+def test_units_of_a_target_that_come_from_a_limit_range_get_a_warning(given: int) -> None:
+    before = asking(ours(gpu_same=1) | {MIG: given})
     text = f"LimitRanger plugin set: {MIG} limit for container app"
     before["metadata"]["annotations"] = {"kubernetes.io/limit-ranger": text}
     result = judge(before)
     assert isinstance(result, Patched)
-    assert result.warnings == (f"{MIG} of container app comes from a LimitRange",)
+    warned = (f"{MIG} of container app comes from a LimitRange",)
+    assert result.warnings == (warned if given else ())
 
 
 def test_an_unknown_name_that_looks_physical_does_not_exist() -> None:

@@ -6,6 +6,7 @@ of both, and only a name that is new to the container adds.
 
 import copy
 import json
+import tracemalloc
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -414,6 +415,7 @@ def test_many_names_that_come_back_are_all_read() -> None:
         pytest.param({REGION: 1}, {"nlb0": 2}, "2", id="there is less of it"),
         pytest.param({REGION: 1}, {"nlb0": 1}, "2", id="no variables name its function"),
         pytest.param({REGION: 1}, {"nlb0": -1}, "2", id="negative"),
+        pytest.param({REGION: 1}, {"nlb0": 10**4000}, "2", id="more than a pod may request"),
         pytest.param({REGION: 1}, {"nothing": 1}, "2", id="nobody maps it"),
     ],
 )
@@ -426,6 +428,16 @@ def test_a_note_counts_only_with_what_it_stands_for(
     after = mutated(before)
     assert app_of(after)["resources"]["limits"] == {REGION: held}
     assert note_of(after) == {"app": ours(nlb0=1)}
+
+
+def test_a_note_by_hand_costs_nothing_however_many_units_it_has() -> None:
+    """Of 10^8 functions alone, a list would take a gigabyte."""
+    before = asking(ours(nlb0=1))
+    before["metadata"]["annotations"] = {NOTE: json.dumps({"app": ours(nlb0=10**8)})}
+    tracemalloc.start()
+    judge(before)
+    assert tracemalloc.get_traced_memory()[1] < 10 * 2**20
+    tracemalloc.stop()
 
 
 def test_a_note_by_hand_saves_no_units_and_yields_no_function() -> None:
