@@ -94,6 +94,11 @@ class Cluster:
         table: Table = self.bed.call("table")
         return [each for each in table.devices if each.resource]
 
+    def device(self, node: str) -> tuple[str, str]:
+        """The device with a node, and its PCI address: either may have another number."""
+        (found,) = (each for each in self.offered() if node in each.nodes)
+        return found.device, found.pci_addresses[0]
+
     def resources(self) -> dict[str, str]:
         """The resource of each device."""
         return {each.device: each.resource for each in self.offered()}
