@@ -52,7 +52,7 @@ OVERLAP: Final = timedelta(days=1)
 """Age of a serving certificate at which all replicas of the webhook have mounted it."""
 
 Request: TypeAlias = Literal["", "ca", "serving"]
-"""What is renewed although it is not due; a new CA signs the next certificate too."""
+"""The part to renew although it is not due; a new CA signs the next certificate too."""
 
 REMEDY: Final = (
     "put in an unencrypted elliptic curve key (P-256, P-384 or P-521) and its CA certificate, or"
@@ -81,7 +81,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What is to be written, in this order: the CA's Secret, the bundle, the serving Secret."""
+    """The objects to write, in this order: the CA's Secret, the bundle, the serving Secret."""
 
     authority: KeyPair
     """The CA that signs."""

@@ -37,7 +37,7 @@ class EarlierRequests(msgspec.Struct, frozen=True, gc=False):
     own: frozenset[str] = frozenset()
     """Variables that the container set itself, to the value that a name would have set."""
     others: dict[str, int] = {}
-    """What another installation, with names of other domains, noted."""
+    """The note of another installation, with names of other domains."""
 
     @property
     def units(self) -> dict[str, int]:

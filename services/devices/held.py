@@ -17,7 +17,7 @@ Parts: TypeAlias = Mapping[str, frozenset[tuple[str, str]]]
 """The same (resource and id) by the ids of devices and of the parts that these share."""
 
 _REPLICA: Final = re.compile(r"-r\d+$")
-"""What distinguishes replicas."""
+"""The end of the id of a replica."""
 _SUFFIX: Final = re.compile(rf"{_REPLICA.pattern}|(?<=\.\d)-\d+$")
 """The same, and in mode bdf what distinguishes the ports of a function: `5e:00.0-1`."""
 _NUMBER: Final = re.compile(r"\d+:\d+")
@@ -25,7 +25,7 @@ _NUMBER: Final = re.compile(r"\d+:\d+")
 
 
 def held_parts(allocated: Allocated) -> Parts:
-    """What containers have, by the ids of devices and parts."""
+    """The devices of containers, by the ids of devices and parts."""
     held: dict[str, set[tuple[str, str]]] = {}
     for resource, key in allocated:
         for each in {key, _SUFFIX.sub("", key)}:
@@ -50,7 +50,7 @@ def whole_id(key: str) -> str:
 
 
 def replicated(device: Device) -> Hashable:
-    """What replicas of one device have in common, and no two devices."""
+    """A key that all replicas of a device share, and no two devices."""
     if not (device.type and device.claims):
         return device.id
     # With the card: one node that a type finds under two names is no replica.

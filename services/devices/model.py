@@ -265,7 +265,7 @@ class Sighting:
     """One reading of a source of devices: of a card, or of a device that a type names."""
 
     source: Hashable
-    """What distinguishes the source: a card's place, or a type's name and a device's id."""
+    """The key of the source: a card's place, or a type's name and a device's id."""
     devices: tuple[Device, ...] = ()
     """An FPGA without a resource may have one from before."""
     broken: Problem | None = None
@@ -278,8 +278,8 @@ class Sighting:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What was read of the devices of device types."""
+    """One reading of the devices of device types."""
 
     sightings: tuple[Sighting, ...] = ()
     problems: tuple[Problem, ...] = ()
-    """What is wrong with the types rather than with a device."""
+    """Problems of the types rather than of a device."""

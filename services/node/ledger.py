@@ -1,4 +1,4 @@
-"""What a node process knows of its devices, and the one place where that changes.
+"""The devices of a node as its process knows them, and the one place where that changes.
 
     read_world()  ─►  step(ledger, world, now)  ─►  ledger.offer, .inventory, .entries
 
@@ -60,7 +60,7 @@ RELEASED: Final = "port-released"
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the settings say of a node's devices."""
+    """The settings that decide about a node's devices."""
 
     mode: PluginMode = PluginMode.AF
     units: int = DEFAULT_UNITS
@@ -81,7 +81,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What is known of a device that is offered."""
+    """The state of a device that is offered."""
 
     device: Device
     """As it is offered."""
@@ -100,7 +100,7 @@ Known: TypeAlias = Mapping[Hashable, Mapping[str, Device]]
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What FPGAs or device types have in the ledger; it stays while they can't be read."""
+    """The part of FPGAs or of device types in the ledger; it stays while they can't be read."""
 
     devices: tuple[Device, ...] = ()
     known: Known = field(default_factory=dict)
@@ -350,7 +350,7 @@ def _held_otherwise(
 
 
 def _entry(ledger: Ledger, device: Device, now: float) -> Entry:
-    """What is known of a device after this reading."""
+    """The state of a device after this reading."""
     last, rules = ledger.entries.get(device.id), ledger.rules
     was_healthy = last is not None and last.was_healthy
     good, counted = 0, 0.0

@@ -100,7 +100,7 @@ def new_counter(
 
 @dataclass(eq=False)
 class NodeCollector(Collector):
-    """What is known of cards and devices and who has them, and what sensors have just read."""
+    """Cards, devices, their holders, and the last values of sensors."""
 
     state: NodeState
     scanner: Scanner

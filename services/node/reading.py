@@ -37,7 +37,7 @@ async def no_problems() -> Mapping[str, Problem]:
 
 
 def rules_of(settings: NodeSettings, mode: PluginMode, units: int) -> Rules:
-    """What the settings say of a node's devices in a mode."""
+    """The rules for a node's devices in a mode, from its settings."""
     return Rules(
         mode,
         units,
@@ -148,7 +148,7 @@ class WorldReader:
         return inventory, ""
 
     async def _read_types(self, holders: Holders) -> tuple[Reading | None, str]:
-        """What device types match, or why that can't be read."""
+        """The devices that types match, or why they can't be read."""
         if self._types is None:
             return None, ""
         try:

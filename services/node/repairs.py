@@ -19,7 +19,7 @@ MAX_VALUES: Final = 8
 """Values cleared of one port while nobody has it: a port with ever new errors is broken."""
 
 ALL_ONES: Final = frozenset({2**32 - 1, 2**64 - 1})
-"""What a read from a dead device gives."""
+"""Values that a dead device reads as."""
 
 UNUSABLE: Final = frozenset({PORT_DISABLED, PORT_WITHOUT_DRIVER})
 """Reasons that end when the driver of the card is bound anew."""
@@ -36,7 +36,7 @@ Attempts: TypeAlias = frozenset[Attempt]
 
 @dataclass(frozen=True, slots=True)
 class Repairs:
-    """What to repair now."""
+    """Ports to repair now."""
 
     errors: tuple[tuple[Card, Port], ...] = ()
     """Ports whose error register to clear."""
@@ -77,7 +77,7 @@ def still_tried(tried: Attempts, cards: Iterable[Card], held: Parts) -> Attempts
 
 
 def repairs(cards: Iterable[Card], held: Parts, tried: Attempts) -> Repairs:
-    """What to repair, given what containers have and what was tried."""
+    """The ports to repair, given the devices of containers and the attempts that count."""
     cards = tuple(cards)
     node = Topology(cards)
 

@@ -64,7 +64,7 @@ class SensorReader:
     async def read(
         self, cards: Iterable[Card], *, seconds: float = READ_SECONDS
     ) -> tuple[CardSensors, ...]:
-        """What the sensors of each card read now, without those that hang for so long."""
+        """The values of each card's sensors now, without cards that hang for so many seconds."""
         files = self._files(self._root)
         readable = [card for card in cards if card.failure is None]
         reads = [self._read_one(files, card, seconds) for card in readable]

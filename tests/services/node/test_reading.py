@@ -1,4 +1,4 @@
-"""What a reading of a node has in it."""
+"""Readings of a node."""
 
 import json
 import threading
