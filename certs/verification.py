@@ -42,6 +42,9 @@ _UNCHECKED: Final = frozenset(
 )
 """Extensions that Go accepts in a CA's certificate, critical or not, without a further look."""
 
+_NOBODY: Final = "nobody.invalid"
+"""A name that no server has (RFC 2606)."""
+
 _STAND_IN_KEY: Final = ec.generate_private_key(ec.SECP256R1())
 
 
@@ -57,7 +60,7 @@ def refusal(
     """
     policy = (
         verification.PolicyBuilder()
-        .store(verification.Store([_stand_in(one.parsed) for one in authorities]))
+        .store(verification.Store([_stand_in(one.parsed, serving.names) for one in authorities]))
         .extension_policies(ca_policy=_CA_POLICY, ee_policy=_SERVER_POLICY)
         .time(now)
     )
@@ -71,7 +74,7 @@ def refusal(
     return ""
 
 
-def _stand_in(authority: x509.Certificate) -> x509.Certificate:
+def _stand_in(authority: x509.Certificate, names: Sequence[str]) -> x509.Certificate:
     """A CA's certificate, without what the library refuses and Go accepts.
 
     Nobody checks the signature of a trusted certificate, so that it may be any.
@@ -88,24 +91,27 @@ def _stand_in(authority: x509.Certificate) -> x509.Certificate:
         )
         for one in authority.extensions:
             if one.oid not in _UNCHECKED:
-                builder = builder.add_extension(_without_dots(one.value), one.critical)
+                builder = builder.add_extension(_without_dots(one.value, names), one.critical)
         return builder.sign(_STAND_IN_KEY, hashes.SHA256())
     # The library reads more than it writes, such as a date before 1950.
     except Exception:  # noqa: BLE001
         return authority
 
 
-def _without_dots(value: x509.ExtensionType) -> x509.ExtensionType:
+def _without_dots(value: x509.ExtensionType, names: Sequence[str]) -> x509.ExtensionType:
     """Name constraints without leading dots: in Go `.svc` means all names below `svc`."""
     if not isinstance(value, x509.NameConstraints):
         return value
     permitted, excluded = (
-        [
-            x509.DNSName(one.value.removeprefix(".")) if isinstance(one, x509.DNSName) else one
-            for one in subtrees
-        ]
-        if subtrees
-        else None
+        [_without_dot(one, names) for one in subtrees] if subtrees else None
         for subtrees in (value.permitted_subtrees, value.excluded_subtrees)
     )
     return x509.NameConstraints(permitted, excluded)
+
+
+def _without_dot(name: x509.GeneralName, names: Sequence[str]) -> x509.GeneralName:
+    if not isinstance(name, x509.DNSName) or not name.value.startswith("."):
+        return name
+    parent = name.value.removeprefix(".")
+    # A name is not below itself.
+    return x509.DNSName(_NOBODY if parent.lower() in names else parent)

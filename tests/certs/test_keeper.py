@@ -291,6 +291,9 @@ UNFIT = {
         x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False
     ),
     "names below svc are excluded": with_extension(x509.NameConstraints(None, [BELOW_SVC])),
+    "only names below its own are permitted": with_extension(
+        x509.NameConstraints([BELOW_SVC, SYSTEM, x509.DNSName(f".{SERVICE}")], None)
+    ),
     "an unknown critical extension": with_extension(UNKNOWN),
     "no basicConstraints": rebuilt(BY_HAND, without=x509.BasicConstraints),
     "secp256k1": create_authority(NOW, 9 * DAY, ec.generate_private_key(ec.SECP256K1())),
