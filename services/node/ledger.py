@@ -19,7 +19,7 @@
 A device that vanishes is forgotten, and new when it comes back.
 """
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from typing import Final, TypeAlias
@@ -333,7 +333,7 @@ def _merge(
 
 def _held_otherwise(
     device: Device, held: Parts, current: set[tuple[str, str]]
-) -> Iterable[Problem]:
+) -> Iterator[Problem]:
     """Yield who has a device, or a part of it, as another resource or under an earlier id."""
     others = {
         (key, resource)
