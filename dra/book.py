@@ -213,7 +213,8 @@ class ClaimBook:
             holder = Holder(entry.claim.namespace, "", "", entry.claim.name)
             for want in entry.wants:
                 if want.kind is not Kind.ADMIN:
-                    holders |= {(want.own, each): (holder,) for each in want.ids}
+                    keys = ((want.own, each) for each in want.ids)
+                    holders |= {key: (*pods.get(key, ()), holder) for key in keys}
         return holders
 
     # The files

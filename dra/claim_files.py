@@ -22,6 +22,7 @@ from services.devices.held import is_number, whole_id
 from services.devices.model import Device, DeviceNode
 from services.devices.nodes import VFIO
 from services.node.node_check import require_numbers
+from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError, NotAllowed
 from services.process.files import open_regular
@@ -53,7 +54,7 @@ class ClaimFile:
 
 
 class CdiClaimFiles:
-    """The files of claims in a folder; `devices` returns the node's, by name."""
+    """The files of claims in a folder."""
 
     def __init__(
         self,
@@ -61,13 +62,13 @@ class CdiClaimFiles:
         *,
         host_root: str,
         calls: BlockingCalls,
-        devices: Callable[[], Mapping[str, DraDevice]],
+        state: NodeState,
         root: Path,
     ) -> None:
         self._folder = folder
         self._host_root = host_root
         self._calls = calls
-        self.devices = devices
+        self._state = state
         self._root = root
 
     def describe(self, uid: str, wants: Sequence[Want], note: str) -> ClaimFile:
@@ -77,7 +78,7 @@ class CdiClaimFiles:
             ExternalFailure: A device is gone.
             NotAllowed: Another device has a device's node now.
         """
-        given = given_to(uid, wants, self.devices())
+        given = given_to(uid, wants, self._state.by_name)
         require_numbers(self._root, (node for each in given for node in each.edits.nodes))
         edits = [each.edits for each in given]
         return ClaimFile(given, describe_claim(edits, host_root=self._host_root, note=note))
@@ -85,7 +86,7 @@ class CdiClaimFiles:
     def require_own(self, content: bytes, wants: Sequence[Want]) -> None:
         """Raise `NotAllowed` if a file of a claim names a node that another device has now."""
         nodes = _nodes_in(content) or ()
-        foreign = {each.name for each in nodes} & foreign_nodes(wants, self.devices())
+        foreign = {each.name for each in nodes} & foreign_nodes(wants, self._state.by_name)
         numbers = {each for want in wants for claims in want.claims for each in claims}
         if any(map(is_number, numbers)):
             files = Sysfs(self._root)

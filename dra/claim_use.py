@@ -11,7 +11,7 @@ A claim is unused only while all of this holds:
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -21,10 +21,11 @@ from dra.claims import has_devices
 from services.containers.cgroups import pods_with_cgroup
 from services.containers.pod_source import ApiServerPods
 from services.devices.cdi import CLAIM_KIND
-from services.devices.dra import DRIVER, DraDevice
+from services.devices.dra import DRIVER
 from services.kubelet.checkpoint import prepared_claims
 from services.kubelet.pod_resources import claimed_devices
 from services.kubelet.sockets import dra_checkpoint_file, pod_resources_socket
+from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
 from services.process.errors import AccelbindError, DeviceBusy, KubeletError
 from services.process.text import listing, plain
@@ -53,7 +54,7 @@ class ClaimUse:
         calls: For reads that may hang.
         driver_calls: Opens ports.
         source: The API server.
-        devices: Returns the node's devices, by name.
+        state: The node's devices.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class ClaimUse:
         calls: BlockingCalls,
         driver_calls: DriverCalls,
         source: ApiServerPods,
-        devices: Callable[[], Mapping[str, DraDevice]],
+        state: NodeState,
     ) -> None:
         self._kubelet_dir = kubelet_dir
         self._root = root
@@ -73,7 +74,7 @@ class ClaimUse:
         self._calls = calls
         self._driver_calls = driver_calls
         self._source = source
-        self._devices = devices
+        self._state = state
         self._has_checkpoint = False
         """Whether the kubelet's checkpoint was there since this process began."""
         self._asked: dict[str, float] = {}
@@ -182,7 +183,7 @@ class ClaimUse:
         Raises:
             HardwareError: Somebody has one, or that is unknown.
         """
-        devices = self._devices()
+        devices = self._state.by_name
         ports = [
             self._root / "dev" / node.name
             for name in names

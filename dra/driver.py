@@ -1,7 +1,6 @@
 """What the kubelet calls: preparing claims, taking them back, and the health of devices."""
 
 import asyncio
-import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Final, TypeVar
@@ -14,8 +13,8 @@ from dra.claim_files import Given
 from dra.claims import ClaimRef
 from dra.metrics import DraMetrics
 from dra.preparation import Preparation
-from services.devices.dra import DraDevice, dra_devices
-from services.devices.model import Inventory, Problem
+from services.devices.dra import DraDevice
+from services.devices.model import Problem
 from services.kubelet import dra_health_pb2 as health
 from services.kubelet import dra_pb2 as pb
 from services.kubelet.dra_health_pb2_grpc import (
@@ -40,33 +39,6 @@ MAX_HEALTH: Final = 1000
 T = TypeVar("T")
 
 log = structlog.get_logger(component="dra")
-
-
-class NodeDevices:
-    """The node's devices by the names that they have in slices, after each scan."""
-
-    def __init__(self, book: ClaimBook) -> None:
-        self._book = book
-        self.by_name: Mapping[str, DraDevice] = {}
-        self.problems: Mapping[str, tuple[Problem, ...]] = {}
-        """Why each device isn't healthy: of the devices that are here, and of those that claims
-        have."""
-        self.change = asyncio.Event()
-        """Set when the health of devices changes; another one is there then."""
-
-    def on_scan(self, state: NodeState) -> None:
-        """Note what a scan found."""
-        # What was programmed is for the attributes, which only slices show.
-        devices = dra_devices(state.advertised, state.inventory or Inventory(), {})
-        self.by_name = {each.name: each for each in devices}
-        before, self.problems = self.problems, problems_of(self.by_name, self._book.entries())
-        if before != self.problems:
-            self.announce()
-
-    def announce(self) -> None:
-        """Wake up who waits for a change."""
-        self.change.set()
-        self.change = asyncio.Event()
 
 
 def problems_of(
@@ -94,10 +66,17 @@ class Driver(DRAPluginServicer, DRAResourceHealthServicer):
     """Serves the kubelet on the driver's socket; `pool` is the node's name."""
 
     def __init__(
-        self, preparation: Preparation, devices: NodeDevices, *, pool: str, metrics: DraMetrics
+        self,
+        preparation: Preparation,
+        state: NodeState,
+        book: ClaimBook,
+        *,
+        pool: str,
+        metrics: DraMetrics,
     ) -> None:
         self._preparation = preparation
-        self._devices = devices
+        self._state = state
+        self._book = book
         self._pool = pool
         self._metrics = metrics
 
@@ -110,7 +89,7 @@ class Driver(DRAPluginServicer, DRAResourceHealthServicer):
     def end(self) -> None:
         """End the streams, which would go on for ever, and calls that wait for a device."""
         self._preparation.ends = True
-        self._devices.announce()
+        self._state.announce()
 
     async def NodePrepareResources(  # noqa: N802 - the protocol's name
         self,
@@ -157,16 +136,20 @@ class Driver(DRAPluginServicer, DRAResourceHealthServicer):
         ],
     ) -> AsyncIterator[health.NodeWatchResourcesResponse]:
         """The health of all devices that are here or in use, now and whenever it changes."""
+        due, sent, sent_at = self._state.follow(), None, 0.0
         while not self._preparation.ends:
-            change = self._devices.change  # before it is read: changes while it is sent count
-            yield self._health()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(HEALTH_SECONDS):
-                    await change.wait()
+            problems = problems_of(self._state.by_name, self._book.entries())
+            left = sent_at + HEALTH_SECONDS - time.monotonic()
+            if problems != sent or left <= 0:
+                sent, sent_at, left = problems, time.monotonic(), HEALTH_SECONDS
+                yield self._health(problems)
+            await due.wait(left)
 
-    def _health(self) -> health.NodeWatchResourcesResponse:
+    def _health(
+        self, devices: Mapping[str, tuple[Problem, ...]]
+    ) -> health.NodeWatchResourcesResponse:
         answer, now = health.NodeWatchResourcesResponse(), int(time.time())
-        for name, problems in self._devices.problems.items():
+        for name, problems in devices.items():
             reasons = "; ".join(each.message for each in problems)
             answer.devices.add(
                 device=health.DeviceIdentifier(pool_name=self._pool, device_name=name),

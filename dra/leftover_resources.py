@@ -14,7 +14,7 @@ A resource of which another plugin offers healthy devices is left to that plugin
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -30,6 +30,7 @@ from services.node.device_list import DeviceListServer
 from services.node.kubelet_folder import KubeletFolder
 from services.node.registration import Registration
 from services.node.resource_set import ResourceSet
+from services.node.state import NodeState
 from services.process.errors import HardwareError, KubeletError
 from services.process.outage import Outage
 
@@ -44,8 +45,8 @@ log = structlog.get_logger(component="dra")
 class LeftoverResources:
     """Withdraws what the kubelet still counts of an ended plugin.
 
-    `offered` returns the resources of which this node has devices: in a domain of device types,
-    others may be served by plugins of others.
+    In a domain of device types, resources of which `state` has no devices may be served by plugins
+    of others.
     """
 
     def __init__(
@@ -53,12 +54,12 @@ class LeftoverResources:
         folder: KubeletFolder,
         kubelet_dir: Path,
         files: KubeletFiles,
-        offered: Callable[[], Collection[str]],
+        state: NodeState,
     ) -> None:
         self._folder = folder
         self._pod_resources = pod_resources_socket(kubelet_dir)
         self._files = files
-        self._offered = offered
+        self._state = state
         self._left: frozenset[str] = frozenset()
         self._withdrawn: dict[str, Identity | None] = {}
         """Resources that are withdrawn, and from which kubelet."""
@@ -132,7 +133,7 @@ class LeftoverResources:
         return (left - served) | (self._left & served)
 
     def _is_ours(self, resource: str) -> bool:
-        return resource.startswith(FPGA_RESOURCES) or resource in self._offered()
+        return resource.startswith(FPGA_RESOURCES) or resource in self._state.advertised.resources
 
     def _registration(self, resource: str, devices: Mapping[str, Device]) -> Registration:
         log.info("the kubelet counts a resource of an ended device plugin", resource=resource)

@@ -16,7 +16,7 @@ The kubelet retries after an error or a crash, and the steps that were made cost
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 from weakref import WeakValueDictionary
@@ -35,12 +35,14 @@ from dra.wants import (
     located,
     require_unchanged,
 )
+from services.containers.holders import HolderReader
 from services.containers.permission import Enforce
 from services.containers.pod_source import ApiServerPods
 from services.containers.wanted import StartingPod, confirm_pod
-from services.devices.dra import DraDevice
+from services.devices.dra import held_by_plugin
 from services.kube.client import is_outage, will_pass
 from services.node.regions import Readiness, RegionProgramming
+from services.node.state import NodeState
 from services.process.errors import (
     AccelbindError,
     ClusterError,
@@ -71,10 +73,10 @@ class Surroundings:
 
     node_name: str
     source: ApiServerPods
-    devices: Callable[[], Mapping[str, DraDevice]]
-    """Returns the node's devices by name; nothing is prepared before the first scan."""
-    plugin_devices: Callable[[], Awaitable[frozenset[str]]]
-    """The names of devices that pods still have from the device plugin."""
+    state: NodeState
+    """The node's devices; nothing is prepared before the first scan."""
+    plugin: HolderReader
+    """Which pods still have devices from the device plugin."""
     enforce: Enforce
     programs: bool
     """Whether functions are programmed, or only verified."""
@@ -232,7 +234,7 @@ class Preparation:
         """What a committed claim is answered again; None if its functions aren't there."""
         # A kubelet that was restarted asks again. Containers may run, so what was committed counts,
         # also while the API server is away.
-        wants = located(known.wants, self._around.devices())
+        wants = located(known.wants, self._around.state.by_name)
         if not await self._are_ready(wants):
             return None
         try:
@@ -252,7 +254,7 @@ class Preparation:
 
     async def _check(self, claim: AllocatedClaim) -> tuple[Want, ...]:
         source, enforce = self._around.source, self._around.enforce
-        devices = self._around.devices()
+        devices = self._around.state.by_name
         owner = await self._owner(claim)
         try:
             return decide(claim, devices, owner=owner, mappings=None, enforce=enforce)
@@ -291,8 +293,9 @@ class Preparation:
         own = {device for want in wants if want.kind is not Kind.ADMIN for device in want.devices}
         if not own:
             return []
-        plugin = own & await self._around.plugin_devices()
-        others = self._book.others(ref.uid, own, self._around.devices())
+        holders, devices = await self._around.plugin.read(), self._around.state.by_name
+        plugin = own & held_by_plugin(devices.values(), holders.keys())
+        others = self._book.others(ref.uid, own, devices)
         return [
             *(f"{device} (of {other})" for device, other in sorted(others.items())),
             *(f"{device} (of a pod of the device plugin)" for device in sorted(plugin)),

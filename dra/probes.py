@@ -61,7 +61,7 @@ class Probes:
         problems = [f"{each}\n" for each in reasons if each]
         if problems:
             return HTTPStatus.SERVICE_UNAVAILABLE, "".join(problems)
-        return HTTPStatus.OK, f"ok: {len(self._parts.devices.by_name)} devices\n"
+        return HTTPStatus.OK, f"ok: {len(state.by_name)} devices\n"
 
     async def devices(self) -> tuple[int, bytes]:
         """This node's devices and who has them; 503 before the first scan."""

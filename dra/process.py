@@ -100,7 +100,7 @@ class Dra:
         async with asyncio.TaskGroup() as group:
             group.create_task(folder.check_forever(), name="kubelet")
             await folder.until(lambda: folder.lock.is_active)
-            keeper = ModeKeeper(mode, folder.path, parts.calls, parts.files)
+            keeper = ModeKeeper(parts.node.state, folder.path, parts.calls, parts.files)
             may_note = await enter_mode(
                 mode, folder.path, parts.records, parts.calls, keep_empty=True
             )
@@ -109,7 +109,6 @@ class Dra:
                 group.create_task(loop, name=name)
             group.create_task(self._keep_lock(), name="lock")
             if may_note:
-                parts.node.follow(keeper.on_scan)
                 group.create_task(keeper.keep_forever(), name="mode")
             await parts.upkeep.checked.wait()  # it follows the first scan
             self.probes.waits_for = ""

@@ -8,40 +8,29 @@ A round compares the devices with what was published last and with the versions 
 shows. Only if either differs it lists the stored slices and writes.
 """
 
-from collections.abc import (
-    Awaitable,
-    Callable,
-    Container,
-    Coroutine,
-    Iterable,
-    Iterator,
-    Sequence,
-)
-from typing import Any, Final
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
 import structlog
+from prometheus_client import Counter
 
+from dra.book import ClaimBook
 from dra.slices import (
     COLLECTION,
     KIND,
     Body,
+    Claimed,
     Slice,
-    devices_of_slices,
     has_taints,
-    in_order,
     plan,
-    read_attributes,
     read_slice,
+    shown_attributes,
+    slice_name,
     slice_spec,
+    slices,
 )
-from services.devices.dra import (
-    API_VERSION,
-    DRIVER,
-    Attributes,
-    DraDevice,
-    carried,
-    dra_devices,
-)
+from services.devices.dra import API_VERSION, DRIVER
 from services.devices.model import Contents, Inventory
 from services.kube.client import ClusterClient, requested_pause, segment
 from services.kube.connection import ApiConnection
@@ -56,10 +45,11 @@ from services.kube.objects import (
     replace_object,
 )
 from services.kube.reflector import Item, Reflector, Store
+from services.node.ledger import Ledger
 from services.node.state import NodeState
-from services.process.due import Due
 from services.process.errors import AccelbindError, ClusterError
 from services.process.outage import Outage
+from services.process.text import listing
 
 MANAGER: Final = "accelbind-dra"
 
@@ -73,6 +63,24 @@ SPACING: Final = 0.5
 log = structlog.get_logger(component="dra")
 
 
+class ReadsContents(Protocol):
+    """Reads what was programmed into ports."""
+
+    async def contents(self, inventory: Inventory) -> Contents:
+        """What accelbind has programmed into the ports of cards."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The API server's answer to the last write of a slice, or its content that needed none."""
+
+    wanted: Sequence[Body]
+    """The devices that were to be in it."""
+    stored: Sequence[Body]
+    """The devices that are in it."""
+    version: str
+
+
 class SlicePublisher:
     """Publishes the devices of a node, whose name is that of the pool.
 
@@ -80,11 +88,10 @@ class SlicePublisher:
         connection: To the API server.
         node: Its name.
         state: What it has.
-        programmed: Reads what was programmed into ports.
-        held: Returns the devices that containers may change, by their names in slices.
-        taken: Returns which devices containers have otherwise than by these names.
+        regions: Read what was programmed into ports.
+        book: The claims that have devices.
         programmable: Whether it programs regions.
-        count: Called with the outcome of each write: `created`, `updated`, `deleted`, `failed`.
+        writes: Counts writes by their outcome: `created`, `updated`, `deleted`, `failed`.
         timing: Pauses and time-outs.
     """
 
@@ -94,40 +101,38 @@ class SlicePublisher:
         node: str,
         *,
         state: NodeState,
-        programmed: Callable[[Inventory], Awaitable[Contents]],
-        held: Callable[[], Container[str]],
-        taken: Callable[[Iterable[DraDevice]], Awaitable[Container[str]]],
+        regions: ReadsContents,
+        book: ClaimBook,
         programmable: bool,
-        count: Callable[[str], object],
+        writes: Counter,
         timing: WatchTiming = USUAL_TIMING,
     ) -> None:
         self._connection = connection
         self._node = node
         self._state = state
-        self._programmed = programmed
-        self._held = held
-        self._taken = taken
+        self._regions = regions
+        self._book = book
         self._programmable = programmable
-        self._count = count
+        self._writes = writes
         self._timing = timing
         self._selector = f"spec.nodeName={node},spec.driver={DRIVER}"
         self._store = Store[str](_version, self._on_stored)
-        self._due = Due()
+        self._due = state.follow()
         self._backoff = timing.backoff()
         self._confirmed = False
         self._not_before = 0.0
         """When the next round may begin."""
-        self._published: list[list[Body]] | None = None
-        """What the slices have, if the last round did not fail."""
-        self._versions: dict[str, str] = {}
-        """Of the slices as of the last round, by name."""
-        self._shown: dict[str, Attributes] | None = None
-        """The attributes of each published device, in order; None before the first list."""
-        self._answers: dict[str, tuple[Sequence[Body], Sequence[Body]]] = {}
-        """By slice: devices that were written, and what the API server has made of them."""
+        self._answers: Mapping[str, Answer] | None = None
+        """By slice, as of the last round that didn't fail; None before the first one."""
         self._has_taints = True
         self._outage = Outage(
             log, "ResourceSlices can't be published", "ResourceSlices are published again"
+        )
+        self._renamed = Outage(
+            log,
+            "devices aren't published, since claims have them by earlier names",
+            "no claim has a device by an earlier name",
+            level="info",
         )
 
     @property
@@ -145,10 +150,6 @@ class SlicePublisher:
         self._confirmed = True
         self._due.request()
 
-    def on_scan(self, _: NodeState) -> None:
-        """Note that the node was scanned."""
-        self._due.request()
-
     def loops(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         """What runs while devices are published, by name."""
         reflector = Reflector(
@@ -163,6 +164,11 @@ class SlicePublisher:
         )
         yield "slices", self._due.run_forever(self.run_once, spacing=SPACING)
         yield "slice watch", reflector.watch_forever()
+
+    @property
+    def _versions(self) -> dict[str, str]:
+        """The versions of the slices as of the last round."""
+        return {name: each.version for name, each in (self._answers or {}).items()}
 
     def _on_stored(self) -> None:
         """Note that the watch shows other slices than before."""
@@ -181,8 +187,7 @@ class SlicePublisher:
         try:
             await self._publish(self._state.inventory)
         except AccelbindError as error:
-            self._published = None
-            self._count("failed")
+            self._writes.labels("failed").inc()
             self._outage.failed(str(error))
             self._not_before = self._timing.clock() + self._backoff.pause(requested_pause(error))
             self._due.request()
@@ -191,38 +196,38 @@ class SlicePublisher:
             self._backoff.reset()
 
     async def _publish(self, inventory: Inventory) -> None:
-        programmed = await self._programmed(inventory)
-        present = dra_devices(
-            self._state.advertised, inventory, programmed, programmable=self._programmable
-        )
-        taken = await self._taken(present)
+        ledger = self._state.ledger
+        programmed, claimed = await self._regions.contents(inventory), self._claimed(ledger)
         async with self._connection.client() as client:
-            if self._shown is None:
-                self._shown = await self._stored_attributes(client)
-            held = self._held()
-            # One that is taken is left out, since the scheduler would allocate it once more: a pod
-            # of the plugin has it, or a claim by an earlier name, as before its type was renamed.
-            # One that a claim has by this name shows what was in it before its containers could
-            # change that.
-            devices = [
-                carried(each, self._shown.get(each.name, {}), programmed)
-                if each.name in held
-                else each
-                for each in present
-                if each.name not in taken
-            ]
-            devices = in_order(devices, self._shown)
-            wanted = devices_of_slices(devices, taints=self._has_taints)
-            if wanted == self._published and self._stored == self._versions:
-                return
-            await self._write(client, wanted)
-        self._shown = {each.name: each.attributes for each in devices}
+            # Also those of an earlier process: claims of then may still have the devices.
+            shown = shown_attributes(
+                [read_slice(each.item) for each in await self._list(client)]
+                if self._answers is None
+                else [Slice(name, 0, 0, each.wanted) for name, each in self._answers.items()]
+            )
+            wanted = slices(
+                ledger,
+                programmed,
+                claimed,
+                shown,
+                programmable=self._programmable,
+                taints=self._has_taints,
+            )
+            if self.error or not self._is_published(wanted):
+                await self._write(client, wanted)
 
-    async def _stored_attributes(self, client: ClusterClient) -> dict[str, Attributes]:
-        # What an earlier process published: claims of then may still have the devices.
-        stored = await self._list(client)
-        bodies = [body for each in stored for body in read_slice(each.item).devices]
-        return {body["name"]: read_attributes(body) for body in bodies}
+    def _claimed(self, ledger: Ledger) -> Claimed:
+        """The devices that claims have."""
+        renamed = self._book.renamed(ledger.by_name)
+        whose = [f"{device} (of {claim})" for device, claim in sorted(renamed.items())]
+        self._renamed.update(listing(whose) if whose else "")
+        return Claimed(self._book.committed(), renamed)
+
+    def _is_published(self, wanted: list[list[Body]]) -> bool:
+        """Whether the slices have these devices, as far as our writes and the watch show."""
+        if self._answers is None or self._stored != self._versions:
+            return False
+        return [each.wanted for each in self._answers.values()] == wanted
 
     async def _list(self, client: ClusterClient) -> list[NamedObject]:
         def read(item: dict[str, Any]) -> NamedObject:
@@ -233,18 +238,14 @@ class SlicePublisher:
 
     async def _write(self, client: ClusterClient, wanted: list[list[Body]]) -> None:
         stored = {each.item["metadata"]["name"]: each for each in await self._list(client)}
-        slices = {name: self._as_written(read_slice(each.item)) for name, each in stored.items()}
-        planned = plan(self._node, wanted, slices.values())
-        versions = {name: each.item["metadata"]["resourceVersion"] for name, each in stored.items()}
+        present = [self._as_written(read_slice(each.item)) for each in stored.values()]
+        planned = plan(self._node, wanted, present)
         for name in planned.delete:
-            await delete_object(client, stored[name])
-            del versions[name]
-            self._count("deleted")
+            await delete_object(client, stored.pop(name))
+            self._writes.labels("deleted").inc()
         for each in planned.write:
-            written = await self._write_slice(client, each, stored.get(each.name))
-            versions[each.name] = written.item["metadata"]["resourceVersion"]
-            self._learn(each, read_slice(written.item))
-        self._published, self._versions = wanted, versions
+            stored[each.name] = await self._write_slice(client, each, stored.get(each.name))
+        self._learn(wanted, stored)
         if planned.delete or planned.write:
             number = sum(map(len, wanted))
             log.info(
@@ -259,13 +260,13 @@ class SlicePublisher:
             written = await replace_object(
                 client, stored, stored.item | {"spec": spec}, manager=MANAGER
             )
-            self._count("updated")
+            self._writes.labels("updated").inc()
             return written
         owner = await self._owner(client)
         metadata = {"name": wanted.name, "ownerReferences": [owner]}
         item = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
         created = await create_object(client, COLLECTION, item, manager=MANAGER)
-        self._count("created")
+        self._writes.labels("created").inc()
         return created
 
     async def _owner(self, client: ClusterClient) -> dict[str, object]:
@@ -282,17 +283,26 @@ class SlicePublisher:
         return about | {"controller": True}
 
     def _as_written(self, stored: Slice) -> Slice:
-        # Compared with what is wanted, a slice is what was written, if it has what became of that.
-        written, answer = self._answers.get(stored.name, ((), ()))
-        if stored.devices != answer:
+        # If the stored slice is what the server made of our last write, compare with that write.
+        answer = (self._answers or {}).get(stored.name)
+        if answer is None or stored.devices != answer.stored:
             return stored
-        return Slice(stored.name, stored.generation, stored.count, written)
+        return Slice(stored.name, stored.generation, stored.count, answer.wanted)
 
-    def _learn(self, wanted: Slice, stored: Slice) -> None:
+    def _learn(self, wanted: list[list[Body]], stored: Mapping[str, NamedObject]) -> None:
         # The API server drops fields that it doesn't know, and fills in others, such as `timeAdded`
         # of taints: without a note of that, the same would be written for ever.
-        self._answers[wanted.name] = (wanted.devices, stored.devices)
-        if has_taints(wanted.devices) and not has_taints(stored.devices):
+        names = [slice_name(self._node, number) for number in range(len(wanted))]
+        self._answers = {
+            name: Answer(
+                devices,
+                read_slice(stored[name].item).devices,
+                stored[name].item["metadata"]["resourceVersion"],
+            )
+            for name, devices in zip(names, wanted, strict=True)
+        }
+        answers = self._answers.values()
+        if any(has_taints(each.wanted) and not has_taints(each.stored) for each in answers):
             log.warning(
                 "the API server drops taints of devices: unhealthy devices are left out of slices"
             )

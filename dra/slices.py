@@ -6,13 +6,24 @@ see the pool after any of our writes, so after each of them it must be what the 
 had before, or incomplete.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from services.devices.dra import API_VERSION, CONTENT, DRIVER, Attributes, DraDevice
+from services.containers.holders import held_by_pods
+from services.devices.dra import (
+    API_VERSION,
+    CONTENT,
+    DRIVER,
+    Attributes,
+    DraDevice,
+    carried,
+    dra_devices,
+    held_by_plugin,
+)
 from services.devices.labels import dns_label
-from services.devices.model import Value
+from services.devices.model import Contents, Inventory, Value
+from services.node.ledger import Ledger
 
 COLLECTION: Final = f"/apis/{API_VERSION}/resourceslices"
 KIND: Final = "ResourceSlice"
@@ -54,6 +65,51 @@ class Plan:
     """Replace these slices, or create those that are missing."""
 
 
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """The devices that claims have, by their names in slices."""
+
+    committed: Container[str] = frozenset()
+    """Those that containers may change."""
+    renamed: Container[str] = frozenset()
+    """Those that claims have by earlier names."""
+
+
+def slices(
+    ledger: Ledger,
+    programmed: Contents,
+    claimed: Claimed,
+    shown: Mapping[str, Attributes],
+    *,
+    programmable: bool,
+    taints: bool,
+) -> list[list[Body]]:
+    """The devices of each slice of a node.
+
+    Args:
+        ledger: Everything that is known of its devices.
+        programmed: What accelbind has programmed into ports.
+        claimed: What claims have.
+        shown: The devices in the slices now.
+        programmable: Whether this node programs regions.
+        taints: Whether the API server keeps taints.
+    """
+    inventory = ledger.inventory or Inventory()
+    present = dra_devices(ledger.offer, inventory, programmed, programmable=programmable)
+    of_plugin = held_by_plugin(present, held_by_pods(ledger.holders))
+    # One that a pod of the plugin has, or a claim by an earlier name, as before its type was
+    # renamed, is left out, since the scheduler would allocate it once more. One that a claim has by
+    # this name shows what was in it before its containers could change that.
+    devices = [
+        carried(each, shown.get(each.name, {}), programmed)
+        if each.name in claimed.committed
+        else each
+        for each in present
+        if each.name not in of_plugin and each.name not in claimed.renamed
+    ]
+    return devices_of_slices(in_order(devices, shown), taints=taints)
+
+
 def device_body(device: DraDevice) -> Body:
     """A device in JSON; one that is unhealthy has a taint."""
     body: Body = {"name": device.name, "attributes": _attributes(device.attributes)}
@@ -67,9 +123,15 @@ def _attributes(attributes: Attributes) -> Body:
     return {name: {_KINDS[type(value)]: value} for name, value in attributes.items()}
 
 
-def read_attributes(body: Body) -> dict[str, Value]:
+def shown_attributes(slices: Iterable[Slice]) -> dict[str, Attributes]:
+    """The attributes of each device in slices, in their order."""
+    bodies = (body for each in slices for body in each.devices)
+    return {body["name"]: read_attributes(body) for body in bodies}
+
+
+def read_attributes(body: Body) -> Attributes:
     """The attributes of a stored device; those of other types are left out."""
-    attributes = body.get("attributes") or {}
+    attributes: Mapping[str, Mapping[str, Value]] = body.get("attributes") or {}
     return {
         name: value
         for name, typed in attributes.items()
@@ -95,8 +157,8 @@ def in_order(devices: Iterable[DraDevice], shown: Mapping[str, Attributes]) -> l
     """The devices in the order in which schedulers should allocate them.
 
     The first share of every device comes before the second share of any. Among these, the region
-    whose content changed last comes last. `shown` has the devices as they were ordered before; new
-    ones come first.
+    whose content changed last comes last. `shown` has the devices in the order of the slices now;
+    new ones come first.
     """
     # A scheduler allocates the first device that fits. So a claim for several devices gets distinct
     # ones, and a claim that fits nothing better takes the region that was programmed longest ago,

@@ -23,7 +23,6 @@ from dra.preparation import Preparation
 from dra.wants import Want, located, require_healthy
 from services.node.kept_files import Kept, KeptFiles
 from services.node.state import NodeState
-from services.process.due import Due
 from services.process.errors import AccelbindError, HardwareError, NotAllowed
 from services.process.files import MISSING
 from services.process.outage import Outage
@@ -62,6 +61,7 @@ class ClaimUpkeep:
         book: ClaimBook,
         files: CdiClaimFiles,
         preparation: Preparation,
+        state: NodeState,
         *,
         kept: KeptFiles,
     ) -> None:
@@ -71,15 +71,12 @@ class ClaimUpkeep:
         self._files = files
         self._preparation = preparation
         self._kept = kept
-        self._due = Due()
+        self._state = state
+        self._due = state.follow()
         self._outage = Outage(
             log, "claims can't follow their devices", "claims follow their devices again"
         )
         self._lost = Outage(log, "CDI files of claims are missing", "no CDI file is missing")
-
-    def on_scan(self, _: NodeState) -> None:
-        """Check the files soon."""
-        self._due.request()
 
     async def run_forever(self) -> NoReturn:
         """Check after each scan, until cancelled."""
@@ -128,7 +125,7 @@ class ClaimUpkeep:
 
     async def _promise(self, entry: ClaimEntry) -> _Promise:
         """What a committed claim is to have now."""
-        uid, devices = entry.claim.uid, self._files.devices()
+        uid, devices = entry.claim.uid, self._state.by_name
         try:
             # A driver that is loaded again may number its devices otherwise.
             wants = located(entry.wants, devices)

@@ -34,7 +34,7 @@ from services.node.kubelet_folder import KubeletFolder
 from services.node.last_mode import ModeKeeper, enter_mode
 from services.node.node_check import NodesStartPolicy
 from services.node.process_parts import NodeProcess
-from services.node.reading import holder_source
+from services.node.reading import holder_source, rules_of
 from services.node.registration import Registration
 from services.node.resource_set import ResourceSet
 from services.node.service import NodeService
@@ -44,6 +44,7 @@ from services.node.start_gate import (
     require_hook,
     require_mapped,
 )
+from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
 from services.programming.ioctls import KERNEL, DriverCalls
 from services.programming.records import FOLDER, PortRecords
@@ -91,27 +92,22 @@ class ModeParts:
         self._records = PortRecords(settings.state_dir / FOLDER)
         self._files = KubeletFiles(settings.kubelet_dir, settings.pod_logs_dir, calls)
         self.holders = holder_source(settings, calls)
-        self.cdi = _cdi_publishers(settings, mode, calls, process.files)
         self.resources = ResourceSet(
             self._registration, group, process.counted, on_end=self._forget
         )
+        programs = mode is PluginMode.REGION and settings.programming is not Programming.NONE
         self.node = NodeService(
             settings,
-            mode,
+            NodeState(rules_of(settings, mode, settings.units, programs=programs)),
             calls=calls,
             driver_calls=process.driver_calls,
             holders=self.holders,
             metrics=process.node_metrics,
             reports=process.reports,
-            units=settings.units,
             records=self._records,
-            programs=(mode is PluginMode.REGION and settings.programming is not Programming.NONE),
         )
-        for publisher in self.cdi.values():  # the files are there before the kubelet knows
-            self.node.follow(publisher.on_scan)
-        self.node.follow(self.resources.on_scan)
-        self._mode_keeper = ModeKeeper(mode, process.folder.path, calls, process.files)
-        self.node.follow(self._mode_keeper.on_scan)
+        self.cdi = _cdi_publishers(settings, self.node.state, calls, process.files)
+        self._mode_keeper = ModeKeeper(self.node.state, process.folder.path, calls, process.files)
         self._policies = self._start_policies()
         self._nodes_policy = NodesStartPolicy(
             self.node.state,
@@ -143,6 +139,7 @@ class ModeParts:
                 process.registry.unregister(collector)
 
     def _loops(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+        yield "resources", self.resources.offer_forever(self.node.state)
         yield from self.node.loops()
         yield (
             "holders",
@@ -264,19 +261,24 @@ def is_hooked(settings: PluginSettings, mode: PluginMode) -> bool:
 
 
 def _cdi_publishers(
-    settings: PluginSettings, mode: PluginMode, calls: BlockingCalls, kept: KeptFiles
+    settings: PluginSettings, state: NodeState, calls: BlockingCalls, kept: KeptFiles
 ) -> dict[str, CdiPublisher]:
     """The publishers of CDI files, by the kind of the devices in them."""
     if settings.cdi_dir is None:
         return {}
     host_root, hook = str(settings.host_root), None
-    if is_hooked(settings, mode):
+    if is_hooked(settings, state.mode):
         hook = CdiHook(str(settings.hook_path), str(settings.state_dir / HOOK_SOCKET))
-    publishers = {
-        KIND: CdiPublisher(settings.cdi_dir, host_root=host_root, calls=calls, kept=kept, hook=hook)
-    }
-    if settings.device_types is not None:
-        publishers[DEVICE_KIND] = CdiPublisher(
-            settings.cdi_dir, kind=DEVICE_KIND, host_root=host_root, calls=calls, kept=kept
+    kinds = {KIND: hook} if settings.device_types is None else {KIND: hook, DEVICE_KIND: None}
+    return {
+        kind: CdiPublisher(
+            settings.cdi_dir,
+            state,
+            kind=kind,
+            host_root=host_root,
+            calls=calls,
+            kept=kept,
+            hook=of_kind,
         )
-    return publishers
+        for kind, of_kind in kinds.items()
+    }

@@ -21,7 +21,7 @@ class CdiWrite:
     error: str = ""
     """Why the file isn't as it should be, as a sentence."""
     lost: bool = False
-    """Whether the content that was written last isn't there either."""
+    """Whether the last content isn't there either."""
     found: str = field(default="", compare=False)
     """Why the file that was there had to be written: `it is missing`."""
 
@@ -31,20 +31,19 @@ class CdiFolder:
 
     def __init__(self, folder: Path, name: str) -> None:
         self.path = folder / name
-        self._last = b""
 
-    def write(self, content: bytes) -> CdiWrite:
+    def write(self, content: bytes, last: bytes = b"") -> CdiWrite:
         """Make the folder hold our file with this content, or none if it is empty.
 
-        Runtimes see the old file or the new one; the old one stays if it can't be written.
+        Runtimes see the old file or the new one; the old one, with the `last` content, stays if it
+        can't be written.
         """
         found = self.fault(content)
         try:
             changed = self._replace(content, found) if content else self._remove()
         except OSError as error:
-            lost = not self._last or bool(self.fault(self._last))
+            lost = not last or bool(self.fault(last))
             return CdiWrite(error=self._sentence(content, error), lost=lost, found=found)
-        self._last = content
         return CdiWrite(changed, found=found)
 
     def fault(self, content: bytes) -> str:

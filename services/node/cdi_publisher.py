@@ -6,13 +6,11 @@ from typing import Final, NoReturn
 
 import structlog
 
-from services.devices.cdi import DEVICE_KIND, FILES, KIND, CdiHook, describe
+from services.devices.cdi import DEVICE_KIND, FILES, KIND, CdiFile, CdiHook, describe
 from services.devices.cdi_files import CdiFolder, CdiWrite
-from services.devices.model import Device
 from services.node.kept_files import Kept, KeptFiles
 from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
-from services.process.due import Due
 from services.process.errors import HardwareError, HookMissing
 from services.process.outage import Outage
 from services.process.text import listing
@@ -25,11 +23,12 @@ log = structlog.get_logger(component="node")
 
 
 class CdiPublisher:
-    """Writes the file of a kind when devices have changed, and checks it after each scan."""
+    """Has the file of a kind describe the devices in the ledger, and checks it after each step."""
 
     def __init__(
         self,
         folder: Path,
+        state: NodeState,
         *,
         kind: str = KIND,
         host_root: str,
@@ -37,31 +36,30 @@ class CdiPublisher:
         kept: KeptFiles,
         hook: CdiHook | None = None,
     ) -> None:
-        # `Allocate` names these by CDI and returns nodes in any case: no device waits for the file.
-        self.published: frozenset[str] = frozenset()
-        """Ids of the devices that the file names."""
+        self._state = state
         self._kind = kind
-        self._file = FILES[kind]
-        self._folder = CdiFolder(folder, self._file)
-        self._where = str(folder)
+        self._folder = CdiFolder(folder, FILES[kind])
         self._host_root = host_root
         self._hook = hook
         self._calls = calls
         self._kept = kept
         kept.expect(KEPT[kind])
-        self._written = b""
-        self._devices: tuple[Device, ...] = ()
-        self._due = Due()
+        self._written = CdiFile()
+        """The file as it was written last."""
+        self._is_there = False
+        """Whether it was on the disk when that was checked last."""
+        self._due = state.follow()
         self._outage = Outage(log, "CDI files are not up to date", "CDI files are up to date again")
 
-    def on_scan(self, state: NodeState) -> None:
-        """Describe the present devices from now on."""
-        self._devices = tuple(state.advertised.devices())
-        self.published &= {device.id for device in self._devices}
-        self._due.request()
+    @property
+    def published(self) -> frozenset[str]:
+        """Ids of the devices that the file names."""
+        # `Allocate` names these by CDI and returns nodes in any case: no device waits for the file.
+        devices = self._written.devices if self._is_there else ()
+        return frozenset(devices) & {device.id for device in self._state.advertised.devices()}
 
     async def write_forever(self) -> NoReturn:
-        """Write after each scan, until cancelled."""
+        """Write after each step, until cancelled."""
         await self._due.run_forever(self.run_once)
 
     async def require(self, ids: Collection[str]) -> None:
@@ -77,39 +75,40 @@ class CdiPublisher:
         if missing:
             why = self._outage.reason or "the plugin no longer offers it"
             raise HookMissing(
-                f"the CDI file {self._where}/{self._file} doesn't describe"
+                f"the CDI file {self._folder.path} doesn't describe"
                 f" {listing(missing, most=8)}, so the container runtime would find neither the"
                 f" device nor the OCI hook that programs it: {why}"
             )
 
     async def run_once(self) -> bool:
         """Write the file if needed; return whether its content is known."""
-        file = describe(self._devices, kind=self._kind, host_root=self._host_root, hook=self._hook)
+        devices, last = self._state.advertised.devices(), self._written
+        file = describe(devices, kind=self._kind, host_root=self._host_root, hook=self._hook)
+        where = self._folder.path.parent
         try:
             done: CdiWrite = await self._calls.run(
-                f"cdi {self._file}",
-                lambda: self._folder.write(file.content),
+                f"cdi {self._folder.path.name}",
+                lambda: self._folder.write(file.content, last.content),
                 timeout=WRITE_SECONDS,
-                what=f"writing CDI files below {self._where}",
+                what=f"writing CDI files below {where}",
             )
         except HardwareError as error:
             self._outage.failed(str(error))
             self._kept.update(KEPT[self._kind], str(error))
             return False
         self._kept.update(KEPT[self._kind], done.error)
-        is_known = bool(file.content) and file.content == self._written
         if not done.error:
-            self.published, self._written = frozenset(file.devices), file.content
+            self._written, self._is_there = file, True
         elif done.lost:  # a runtime fails a container for a name that it can't find
-            self.published = frozenset()
-        if done.changed and is_known:
+            self._is_there = False
+        if done.changed and file.content and file.content == last.content:
             self._kept.restored(KEPT[self._kind], self._folder.path, done.found)
         elif done.changed:
             log.info(
                 "CDI files changed",
-                folder=self._where,
-                written=[self._file] if file.content else [],
-                removed=[] if file.content else [self._file],
+                folder=str(where),
+                written=[self._folder.path.name] if file.content else [],
+                removed=[] if file.content else [self._folder.path.name],
                 devices=len(file.devices),
             )
         problems = [done.error, *(each.message for each in file.problems)]

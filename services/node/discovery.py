@@ -1,7 +1,7 @@
 """The loop of a node process: reads the node, and takes the ledger a step further."""
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import NoReturn
 
@@ -9,7 +9,7 @@ import structlog
 
 from services.node.events import Change, changes
 from services.node.ledger import step
-from services.node.state import NodeState, OnScan
+from services.node.state import NodeState
 from services.node.world import World
 from services.process.outage import Outage
 
@@ -19,8 +19,8 @@ log = structlog.get_logger(component="node")
 class Discovery:
     """Reads the node every `interval` seconds, or on request, by `read_world`.
 
-    After each reading that did not fail, `on_change` gets each change, and `on_scan` are called in
-    their order.
+    After each reading that did not fail, `on_change` gets each change, and the work of all who
+    follow the state is due.
     """
 
     def __init__(
@@ -30,13 +30,11 @@ class Discovery:
         *,
         interval: float,
         on_change: Callable[[Change], None] = lambda _: None,
-        on_scan: Sequence[OnScan] = (),
     ) -> None:
         self._state = state
         self._read_world = read_world
         self._interval = interval
         self._on_change = on_change
-        self._on_scan = on_scan
         self._outage = Outage(
             log,
             "scan failed, the last known devices stay offered",
@@ -50,7 +48,7 @@ class Discovery:
         await self._state.rescan.run_forever(self.run_once, interval=lambda: self._interval)
 
     async def run_once(self) -> None:
-        """Scan once, update the ledger, and call who is interested."""
+        """Scan once, and take the ledger a step further."""
         world, state = await self._read_world(), self._state
         world = replace(world, attempts=state.attempts)
         before, state.attempts = state.ledger, frozenset()
@@ -61,5 +59,4 @@ class Discovery:
         state.scanned.set()
         for change in changes(before, state.ledger):
             self._on_change(change)
-        for on_scan in self._on_scan:
-            on_scan(state)
+        state.announce()

@@ -17,7 +17,6 @@ from services.devices.model import PluginMode
 from services.node.kept_files import Kept, KeptFiles
 from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
-from services.process.due import Due
 from services.process.errors import HardwareError
 from services.process.files import file_fault, open_regular, replace_file
 from services.process.outage import Outage
@@ -142,17 +141,13 @@ class ModeKeeper:
     """Keeps the mode on the disk while it is served."""
 
     def __init__(
-        self, mode: PluginMode, plugins: Path, calls: BlockingCalls, kept: KeptFiles
+        self, state: NodeState, plugins: Path, calls: BlockingCalls, kept: KeptFiles
     ) -> None:
-        self._mode = mode
+        self._mode = state.mode
         self._plugins = plugins
         self._calls = calls
         self._kept = kept
-        self._due = Due()
-
-    def on_scan(self, _: NodeState) -> None:
-        """Check the file soon."""
-        self._due.request()
+        self._due = state.follow()
 
     async def keep_forever(self) -> NoReturn:
         """Check after each scan, until cancelled."""

@@ -1,6 +1,6 @@
 """The devices of a node as its process knows them, and the one place where that changes.
 
-    read_world()  ─►  step(ledger, world, now)  ─►  ledger.offer, .inventory, .entries
+    read_world()  ─►  step(ledger, world, now)  ─►  ledger.offer, .by_name, .inventory, .entries
 
 `step` applies the rules in this order:
 
@@ -21,10 +21,12 @@ A device that vanishes is forgotten, and new when it comes back.
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain, count
 from typing import Final, TypeAlias
 
-from services.containers.holders import held_by_pods
+from services.containers.holders import Holders, held_by_pods
+from services.devices.dra import DraDevice, dra_devices
 from services.devices.held import HELD, Parts, function_resources, held_parts, possible_ids
 from services.devices.ignored import Ignored
 from services.devices.labels import dra_name
@@ -107,7 +109,7 @@ class Share:
     problems: tuple[Problem, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Ledger:
     """Everything that a node process knows of devices."""
 
@@ -120,6 +122,8 @@ class Ledger:
     """The devices that are offered, by id."""
     offer: AdvertisedResources = NOTHING_ADVERTISED
     """The devices by resource, and those that can't be offered."""
+    holders: Holders = field(default_factory=dict)
+    """Who has devices, as last read."""
     fpgas: Share = field(default_factory=Share)
     types: Share = field(default_factory=Share)
     raw: Mapping[tuple[str, str], Card] = field(default_factory=dict)
@@ -127,12 +131,20 @@ class Ledger:
     tried: Attempts = frozenset()
     """Repairs that are not tried again."""
 
+    @cached_property
+    def by_name(self) -> Mapping[str, DraDevice]:
+        """The devices that are offered, by their names in slices."""
+        # What was programmed is for the attributes, which only slices show.
+        devices = dra_devices(self.offer, self.inventory or Inventory(), {})
+        return {each.name: each for each in devices}
+
 
 def step(ledger: Ledger, world: World, now: float) -> Ledger:
     """The ledger after one reading of the node; `now` is a clock that doesn't go back."""
     tried = ledger.tried | world.attempts
     if world.holders is None or not world.is_known:
-        return replace(ledger, error=world.error, tried=tried)
+        holders = ledger.holders if world.holders is None else world.holders
+        return replace(ledger, error=world.error, holders=holders, tried=tried)
     held = held_parts(held_by_pods(world.holders))
     raw, cards, fpgas = ledger.raw, ledger.inventory and ledger.inventory.cards, ledger.fpgas
     if world.cards is not None:
@@ -153,6 +165,7 @@ def step(ledger: Ledger, world: World, now: float) -> Ledger:
         inventory=Inventory(cards or (), (*fpgas.problems, *types.problems)),
         entries=entries,
         offer=ledger.offer if offer == ledger.offer else offer,
+        holders=world.holders,
         fpgas=fpgas,
         types=types,
         raw=raw,

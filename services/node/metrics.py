@@ -1,7 +1,7 @@
 """The metrics of a node's devices and cards: what is counted, and what a scrape shows."""
 
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -105,7 +105,6 @@ class NodeCollector(Collector):
     state: NodeState
     scanner: Scanner
     sensors: SensorReader
-    holders: Callable[[], Holders]
     readings: tuple[CardSensors, ...] = ()
 
     async def read_sensors(self) -> None:
@@ -123,7 +122,8 @@ class NodeCollector(Collector):
             value=len(self.scanner.hanging),
         )
         advertised = self.state.advertised
-        yield from _of_devices([*advertised.not_offered, *advertised.devices()], self.holders())
+        devices = [*advertised.not_offered, *advertised.devices()]
+        yield from _of_devices(devices, self.state.ledger.holders)
 
 
 def gauge(

@@ -15,6 +15,7 @@ from services.devices.hardware.events import FPGA_SUBSYSTEMS
 from services.devices.hardware.scan import DRIVERS, Scanner
 from services.devices.held import held_functions, held_parts
 from services.devices.model import Inventory, PluginMode, Problem, Reading
+from services.devices.resources import DEFAULT_UNITS
 from services.devices.types.provider import DeviceTypes
 from services.node.ledger import Rules
 from services.node.settings import NodeSettings
@@ -36,8 +37,13 @@ async def no_problems() -> Mapping[str, Problem]:
     return {}
 
 
-def rules_of(settings: NodeSettings, mode: PluginMode, units: int) -> Rules:
-    """The rules for a node's devices in a mode, from its settings."""
+def rules_of(
+    settings: NodeSettings, mode: PluginMode, units: int = DEFAULT_UNITS, *, programs: bool = False
+) -> Rules:
+    """The rules for a node's devices in a mode, from its settings.
+
+    `units` is their number in mode units. A process that `programs` enables disabled ports.
+    """
     return Rules(
         mode,
         units,
@@ -46,6 +52,7 @@ def rules_of(settings: NodeSettings, mode: PluginMode, units: int) -> Rules:
         settings.scan_interval * SPACING,
         frozenset(driver.name for driver in DRIVERS if driver.programs_virtual),
         clears_errors=settings.clear_errors,
+        enables_ports=programs,
     )
 
 

@@ -13,7 +13,6 @@ from services.devices.topology import card_key, lock_of
 from services.node.repairs import Repairs, clearing, enabling, repairs
 from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
-from services.process.due import Due
 from services.process.errors import AccelbindError, DeviceBusy, HardwareError
 from services.process.outage import Outage
 from services.programming.error_registers import ClearResult
@@ -59,7 +58,7 @@ class Repairing:
         self._enable = enable
         self._count = count
         self._on_result = on_result
-        self._due = Due()
+        self._due = state.follow()
         self._busy = Outage(
             log,
             "errors of ports are not cleared while these are in use",
@@ -71,19 +70,15 @@ class Repairing:
             "ports are repaired again: the holders are known",
         )
 
-    def on_scan(self, _: NodeState) -> None:
-        """Repair soon if there is something to repair."""
-        if self._todo({}) == Repairs():
-            self._busy.ended()
-        else:
-            self._due.request()
-
     async def repair_forever(self) -> NoReturn:
-        """Repair whenever there is something to repair, until cancelled."""
+        """Repair after each step of the ledger, until cancelled."""
         await self._due.run_forever(self.run_once)
 
     async def run_once(self) -> None:
         """Repair each port that can be repaired now."""
+        if self._todo({}) == Repairs():
+            self._busy.ended()
+            return
         try:
             todo = self._todo(await self._holders())
         except AccelbindError as error:

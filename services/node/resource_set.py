@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import NoReturn
 
 import structlog
 
@@ -37,9 +38,12 @@ class ResourceSet:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         """Of each registration, until it has ended."""
 
-    def on_scan(self, state: NodeState) -> None:
-        """Offer what the node has now."""
-        self.offer(state.advertised.resources)
+    async def offer_forever(self, state: NodeState) -> NoReturn:
+        """Offer what the node has after each step of its ledger, until cancelled."""
+        due = state.follow()
+        while True:
+            await due.wait()
+            self.offer(state.advertised.resources)
 
     def offer(self, resources: Mapping[str, Devices]) -> None:
         """Offer these resources; withdraw what the kubelet still counts of anything else."""

@@ -1,7 +1,6 @@
 """What a process knows and does about a node's cards, whatever kubelet API offers its devices."""
 
 from collections.abc import Coroutine, Iterator
-from dataclasses import replace
 from typing import Any
 
 from services.bitstreams.storage import BitstreamStorage
@@ -9,16 +8,14 @@ from services.containers.holders import HolderReader
 from services.devices.hardware.events import follow_card_events
 from services.devices.hardware.scan import Scanner
 from services.devices.hardware.sensor_reader import SensorReader
-from services.devices.model import PluginMode
-from services.devices.resources import DEFAULT_UNITS
 from services.node.discovery import Discovery
 from services.node.metrics import NodeCollector, NodeMetrics
-from services.node.reading import FindProblems, WorldReader, no_problems, rules_of
+from services.node.reading import FindProblems, WorldReader, no_problems
 from services.node.regions import WORK_SECONDS, RegionProgramming
 from services.node.repairing import Repairing
 from services.node.reports import NodeReports
 from services.node.settings import NodeSettings
-from services.node.state import NodeState, OnScan
+from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
 from services.programming.error_registers import clear_errors
 from services.programming.ioctls import DriverCalls
@@ -28,16 +25,15 @@ from services.programming.records import PortRecords
 
 
 class NodeService:
-    """Looks after a node's cards in one mode.
+    """Looks after a node's cards in one mode, as the rules of its ledger say.
 
-    `units` is their number in mode units. `problems` find what else is wrong with devices. One that
-    `programs` enables disabled ports.
+    `problems` find what else is wrong with devices.
     """
 
     def __init__(
         self,
         settings: NodeSettings,
-        mode: PluginMode,
+        state: NodeState,
         *,
         calls: BlockingCalls,
         driver_calls: DriverCalls,
@@ -46,20 +42,16 @@ class NodeService:
         reports: NodeReports,
         records: PortRecords,
         problems: FindProblems = no_problems,
-        units: int = DEFAULT_UNITS,
-        programs: bool = False,
     ) -> None:
         self._settings = settings
         self._calls = calls
         self._metrics = metrics
-        rules = rules_of(settings, mode, units)
-        self.state = NodeState(replace(rules, enables_ports=programs))
+        self.state = state
         self.scanner = Scanner(settings.root, calls)
         self.collector = NodeCollector(
             self.state,
             self.scanner,
             SensorReader(settings.root, calls),
-            lambda: holders.holders,
         )
         self._programmer = Programmer(
             settings.root,
@@ -82,7 +74,7 @@ class NodeService:
         )
         self._reader = WorldReader(
             settings,
-            mode,
+            state.mode,
             calls,
             scanner=self.scanner,
             holders=holders.current,
@@ -90,18 +82,12 @@ class NodeService:
             problems=problems,
             observe_seconds=metrics.scan_seconds.observe,
         )
-        self._on_scan: list[OnScan] = [self._repairing.on_scan]
         self._discovery = Discovery(
             self.state,
             self._reader.read,
             interval=settings.scan_interval,
             on_change=reports.changed,
-            on_scan=self._on_scan,
         )
-
-    def follow(self, on_scan: OnScan) -> None:
-        """Call somebody after each scan, behind the reports and those that follow already."""
-        self._on_scan.append(on_scan)
 
     def region_programming(self, *, work_seconds: float = WORK_SECONDS) -> RegionProgramming:
         """The region programmer; `work_seconds` limits the work on one card."""

@@ -1,9 +1,10 @@
-"""The ledger of a node, and who is interested in each scan."""
+"""The ledger of a node as it is now, and the work that is due after each of its steps."""
 
 import asyncio
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Mapping
+from weakref import WeakSet
 
+from services.devices.dra import DraDevice
 from services.devices.model import Inventory, PluginMode
 from services.devices.resources import AdvertisedResources
 from services.node.ledger import Ledger, Rules
@@ -22,6 +23,18 @@ class NodeState:
         """Repairs that were tried since the last step of the ledger."""
         self.scanned = asyncio.Event()
         """Set once a scan has not failed."""
+        self._followers = WeakSet[Due]()  # that of a stream goes with the stream
+
+    def follow(self) -> Due:
+        """Work that is due after each step of the ledger."""
+        due = Due()
+        self._followers.add(due)
+        return due
+
+    def announce(self) -> None:
+        """Have the work of all who follow done."""
+        for due in self._followers:
+            due.request()
 
     @property
     def mode(self) -> PluginMode:
@@ -39,10 +52,11 @@ class NodeState:
         return self.ledger.offer
 
     @property
+    def by_name(self) -> Mapping[str, DraDevice]:
+        """The same by their names in slices."""
+        return self.ledger.by_name
+
+    @property
     def scan_error(self) -> str:
         """Why the last scan failed; empty if it didn't."""
         return self.ledger.error
-
-
-OnScan: TypeAlias = Callable[[NodeState], None]
-"""What is called after each scan that didn't fail; it only takes note."""

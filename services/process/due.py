@@ -16,6 +16,14 @@ class Due:
         """Have the work done soon."""
         self._requested.set()
 
+    async def wait(self, seconds: float | None = None) -> None:
+        """Return once the work is due, after some seconds at the latest."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._requested.wait()
+        # Before the work: several requests until then are one, and one during it is the next.
+        self._requested.clear()
+
     async def run_forever(
         self,
         work: Callable[[], Awaitable[object]],
@@ -31,10 +39,6 @@ class Due:
             spacing: Seconds between the end of the work and its next beginning, at least.
         """
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(interval()):
-                    await self._requested.wait()
-            # Before the work: several requests until then are one, and one during it is the next.
-            self._requested.clear()
+            await self.wait(interval())
             await work()
             await asyncio.sleep(spacing)

@@ -15,16 +15,20 @@ from dra.preparation import Preparation, Surroundings
 from dra.process import Dra
 from dra.settings import DraSettings
 from services.bitstreams.storage import BitstreamStorage
+from services.containers.holders import Holders
 from services.containers.permission import Enforce
 from services.containers.pod_source import ApiServerPods
 from services.devices.dra import DRIVER, DraDevice, fpga_name
+from services.devices.model import PluginMode
 from services.kube.connection import ApiConnection, connector
 from services.kubelet import dra_pb2 as pb
 from services.kubelet import pluginregistration_pb2 as registration
 from services.kubelet.dra_pb2_grpc import DRAPluginStub
 from services.kubelet.pluginregistration_pb2_grpc import RegistrationStub
 from services.kubelet.sockets import dial
+from services.node.ledger import Rules
 from services.node.regions import RegionProgramming
+from services.node.state import NodeState
 from simulator.apiserver.standin import ApiServerStandIn
 from simulator.bitstreams import make_gbs
 from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec, Rack
@@ -51,6 +55,31 @@ def result(device: str, request: str = "fpga", **more: Any) -> dict[str, Any]:
     return {"request": request, "driver": DRIVER, "pool": "n1", "device": device} | more
 
 
+class Known(NodeState):
+    """The state of a node with devices by any names."""
+
+    def __init__(self, devices: Mapping[str, DraDevice]) -> None:
+        super().__init__(Rules(PluginMode.REGION))
+        self._devices = devices
+
+    @property
+    def by_name(self) -> Mapping[str, DraDevice]:
+        return self._devices
+
+
+class NoPods:
+    """No pod has a device from the device plugin."""
+
+    def __init__(self) -> None:
+        self.holders: Holders = {}
+
+    async def read(self) -> Holders:
+        return self.holders
+
+    async def current(self) -> Holders:
+        return self.holders
+
+
 def preparation(
     book: ClaimBook,
     regions: RegionProgramming,
@@ -62,10 +91,7 @@ def preparation(
 ) -> Preparation:
     """What prepares claims on a node without pods of the device plugin."""
 
-    async def no_devices() -> frozenset[str]:
-        return frozenset()
-
-    around = Surroundings("n1", source, lambda: devices, no_devices, enforce, programs=True)
+    around = Surroundings("n1", source, Known(devices), NoPods(), enforce, programs=True)
     return Preparation(
         book,
         regions,

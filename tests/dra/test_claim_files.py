@@ -12,6 +12,7 @@ from services.devices.dra import DraDevice
 from services.devices.model import Device, DeviceNode
 from services.process.blocking import BlockingCalls
 from services.process.errors import NotAllowed
+from tests.dra.support import Known
 
 RESOURCE = "device.accelbind.dev/ve"
 
@@ -81,7 +82,7 @@ def test_a_file_with_the_node_of_another_device_is_refused(
         tmp_path,
         host_root="/host",
         calls=BlockingCalls(),
-        devices=lambda: {"b": DraDevice("b", other, {})},
+        state=Known({"b": DraDevice("b", other, {})}),
         root=Path("/"),
     )
     node = {"path": path, "hostPath": host_path}

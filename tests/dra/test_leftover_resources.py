@@ -85,7 +85,7 @@ async def test_a_node_moves_to_dra_and_back_without_a_restart_of_the_kubelet(
         assert held["c"].running
     (mine,) = kubelet.in_use(REGION)
     async with bed.running(cdi_dir=bed.folder / "k/cdi") as dra:
-        by_name = dra.parts.devices.by_name
+        by_name = dra.parts.state.by_name
         (free,) = (name for name, each in by_name.items() if each.device.id != mine)
         given = await of_claim(bed, kubelet, "of-a-claim", free)
         assert calls(kubelet, "Register") == 2

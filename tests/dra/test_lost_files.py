@@ -145,7 +145,7 @@ async def test_a_file_never_names_the_node_of_another_device(node: Node) -> None
         await node.bed.ready(engine)
         before = written(path)
         node.tree.remove(ENGINE)
-        await eventually_async(lambda: len(dra.parts.devices.by_name) == 1)
+        await eventually_async(lambda: len(dra.parts.state.by_name) == 1)
         path.unlink()
         await eventually_async(lambda: written(path) == before)  # its node is nobody else's
         other = vector_engine(node.tree, 1).folders[0]
@@ -253,7 +253,7 @@ async def test_an_unhealthy_device_takes_nothing_from_the_file_of_its_claim(node
         before = written(path)
         (node.bed.folder / "root/dev/ve0").unlink()
         await eventually_async(
-            lambda: not dra.parts.devices.by_name["nec-vector-engine-0000-01-00-0"].device.healthy
+            lambda: not dra.parts.state.by_name["nec-vector-engine-0000-01-00-0"].device.healthy
         )
         path.unlink()
         await eventually_async(lambda: written(path) == before)

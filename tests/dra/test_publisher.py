@@ -2,25 +2,29 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
+from dra.book import ClaimBook
+from dra.claims import ClaimRef
+from dra.metrics import DraMetrics
 from dra.publisher import DELETED_SECONDS, SlicePublisher
+from dra.wants import Kind, Want
 from services.containers.holders import Holder
-from services.devices.dra import DraDevice, held_by_plugin
 from services.devices.model import Card, Contents, Inventory, PluginMode
 from services.kube.connection import ApiConnection, connector
 from services.node.ledger import Rules
 from services.node.state import NodeState
 from simulator.apiserver.resources import Json
 from simulator.apiserver.standin import ApiServerStandIn, Options
-from tests.services.cards import BAD, NLB0, NLB3, advertise, card, port
+from tests.services.cards import BAD, NLB0, NLB3, REGION, advertise, card, port
 from tests.services.kube.following import QUICK
 from tests.services.node.support import set_state
 from tests.support import eventually_async
@@ -30,20 +34,22 @@ pytestmark = pytest.mark.anyio
 NODE = "node-1"
 FIRST = f"{NODE}-accelbind.dev-0"
 HOLDER = Holder("default", "pod", "main")
+CLAIM = ClaimRef("default", "claim", "uid")
+WANT = Want("fpga", Kind.PROGRAM, ("fpga-0000-5e-00-0",), ("dfl-fme.0",), ((),), REGION, REGION)
 WRITES = {"POST", "PUT", "DELETE"}
 
 
 class FakeNode:
     """A node whose cards are scanned when a test says so, and its publisher."""
 
-    def __init__(self, api: ApiServerStandIn, connection: ApiConnection) -> None:
+    def __init__(self, folder: Path, api: ApiServerStandIn, connection: ApiConnection) -> None:
         self.api = api
         self._connection = connection
         self.state = NodeState(Rules(PluginMode.REGION))
-        self.held = frozenset[str]()
+        self.book = ClaimBook(folder / "claims")
         self.programmed: Contents = {}
-        self.of_plugin: dict[tuple[str, str], tuple[Holder, ...]] = {}
-        self.outcomes: Counter[str] = Counter()
+        self.registry = CollectorRegistry()
+        self.metrics = DraMetrics(self.registry)
         self.slept: list[float] = []
         self.publisher = self.restarted()
 
@@ -53,20 +59,21 @@ class FakeNode:
             self._connection,
             NODE,
             state=self.state,
-            programmed=self._read_programmed,
-            held=lambda: self.held,
-            taken=self._taken,
+            regions=self,
+            book=self.book,
             programmable=True,
-            count=lambda outcome: self.outcomes.update([outcome]),
+            writes=self.metrics.slice_writes,
             timing=replace(QUICK, sleep=self._sleep),
         )
         return self.publisher
 
-    async def _read_programmed(self, _: Inventory) -> Contents:
+    async def contents(self, inventory: Inventory) -> Contents:
+        del inventory
         return self.programmed
 
-    async def _taken(self, found: Iterable[DraDevice]) -> frozenset[str]:
-        return held_by_plugin(found, self.of_plugin)
+    def count(self, outcome: str) -> float:
+        labels = {"outcome": outcome}
+        return self.registry.get_sample_value("accelbind_slice_writes_total", labels) or 0
 
     async def _sleep(self, seconds: float) -> None:
         if seconds > 0:
@@ -76,7 +83,6 @@ class FakeNode:
     def scan(self, *cards: Card) -> None:
         inventory = Inventory(cards)
         set_state(self.state, inventory, advertise(inventory, PluginMode.REGION))
-        self.publisher.on_scan(self.state)
 
     @asynccontextmanager
     async def publishing(self, *cards: Card) -> AsyncIterator[None]:
@@ -128,7 +134,7 @@ async def node_of(folder: Path, options: Options) -> AsyncIterator[FakeNode]:
         api.put({"kind": "Node", "metadata": {"name": NODE}, "status": {}})
         connection = ApiConnection(connector(api.kubeconfig_path))
         try:
-            yield FakeNode(api, connection)
+            yield FakeNode(folder, api, connection)
         finally:
             await connection.aclose()
 
@@ -182,7 +188,7 @@ async def test_a_slice_belongs_to_its_node_and_is_written_once(node: FakeNode) -
         await node.publisher.run_once()
         assert len(node.api.seen) <= before + 1  # at most one list, if the watch lags behind
         assert node.writes() == ["POST"]
-        assert node.outcomes == {"created": 1}
+        assert (node.count("created"), node.count("failed")) == (1, 0)
 
 
 async def test_an_unhealthy_device_is_tainted_until_it_heals(node: FakeNode) -> None:
@@ -217,7 +223,7 @@ async def test_slices_that_others_delete_are_created_again_after_a_second(node: 
         await eventually_async(lambda: not node.devices())
         await node.shows(*cards)
         assert 0 < max(node.slept) <= DELETED_SECONDS
-        await eventually_async(lambda: node.outcomes["created"] == 4)
+        await eventually_async(lambda: node.count("created") == 4)
 
 
 async def test_a_node_that_is_made_anew_owns_its_slices_after_three_writes(node: FakeNode) -> None:
@@ -227,7 +233,7 @@ async def test_a_node_that_is_made_anew_owns_its_slices_after_three_writes(node:
         node.api.drop("Node", NODE)
         await eventually_async(lambda: node.publisher.error)
         assert NODE in node.publisher.error
-        assert node.outcomes["failed"] >= 1
+        assert node.count("failed") >= 1
         node.api.put({"kind": "Node", "metadata": {"name": NODE, "uid": "new"}, "status": {}})
         await node.shows(card())
         (stored,) = node.slices()
@@ -239,11 +245,11 @@ async def test_a_node_that_is_made_anew_owns_its_slices_after_three_writes(node:
 async def test_a_device_that_the_plugin_gave_out_is_published_once_it_is_free(
     node: FakeNode,
 ) -> None:
-    node.of_plugin = {("fpga.intel.com/af-x", "dfl-port.1"): (HOLDER,)}
+    set_state(node.state, holders={("fpga.intel.com/af-x", "dfl-port.1"): (HOLDER,)})
     async with node.publishing(card(0)):
         node.scan(card(0), card(1), card(2))
         await node.shows(card(0), card(2))
-        node.of_plugin = {}
+        set_state(node.state, holders={})
         node.scan(card(0), card(1))
         await node.shows(card(0), card(1))
 
@@ -253,7 +259,8 @@ async def test_a_claimed_device_shows_what_the_claim_got_also_after_a_restart(
 ) -> None:
     changed = card(0, port(afu_id="a" * 32))
     async with node.publishing(card()):
-        node.held, node.programmed = frozenset({"fpga-0000-5e-00-0"}), {"dfl-port.0": NLB3}
+        node.book.commit(CLAIM, (WANT,))
+        node.programmed = {"dfl-port.0": NLB3}
         node.scan(card(0, port(afu_id=NLB3)))
         await eventually_async(lambda: node.attribute("afuID") == NLB3)
         node.programmed = {}  # it counts only while the port shows it
@@ -264,7 +271,7 @@ async def test_a_claimed_device_shows_what_the_claim_got_also_after_a_restart(
     async with node.publishing(changed):
         await eventually_async(lambda: not node.taints())
         assert node.attribute("afuID") == NLB3
-        node.held = frozenset()
+        node.book.remove(CLAIM.uid)
         node.scan(changed)
         await eventually_async(lambda: node.attribute("afuID") == "a" * 32)
 

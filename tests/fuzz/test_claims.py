@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from dra.book import ClaimBook
 from dra.claims import FROM_CLAIM
-from dra.driver import MAX_ERROR, Driver, NodeDevices
+from dra.driver import MAX_ERROR, Driver
 from dra.metrics import DraMetrics
 from services.containers.permission import Enforce
 from services.containers.pod_source import ApiServerPods
@@ -21,7 +21,7 @@ from services.kubelet import dra_pb2 as pb
 from services.mappings.index import NamespaceMappings, build_index
 from services.mappings.model import parse
 from simulator.cards import NLB3
-from tests.dra.support import claim, config, mapping, preparation, region, result
+from tests.dra.support import Known, claim, config, mapping, preparation, region, result
 from tests.dra.test_wants import DEVICES, OTHER
 from tests.fuzz.claims import make_claim
 from tests.support import soak, soaking
@@ -87,7 +87,7 @@ class Node:
             self.book, UNTOUCHED, UNTOUCHED, self.api, devices=DEVICES, enforce=Enforce.ALWAYS
         )
         metrics = DraMetrics(CollectorRegistry())
-        self.driver = Driver(prepares, NodeDevices(self.book), pool="n1", metrics=metrics)
+        self.driver = Driver(prepares, Known(DEVICES), self.book, pool="n1", metrics=metrics)
 
     async def prepare(self, claim: bytes) -> pb.NodePrepareResourceResponse:
         self.api.claim = claim

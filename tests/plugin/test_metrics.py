@@ -34,10 +34,9 @@ SENSORS = CardSensors(
 
 @dataclass
 class Node:
-    """What is known, as a test has it: the scanner and holders in one."""
+    """What is known, as a test has it."""
 
     state: NodeState = field(default_factory=lambda: NodeState(Rules()))
-    holders: Holders = field(default_factory=dict)
     registry: CollectorRegistry = field(default_factory=new_registry)
 
     def __post_init__(self) -> None:
@@ -45,7 +44,7 @@ class Node:
         known, scanner = cast("Any", self), cast("Any", SimpleNamespace(hanging=("one", "other")))
         mode = NodeMode(PluginMode.AF)
         self.registry.register(ModeCollector(mode))
-        self.collector = NodeCollector(self.state, scanner, known, lambda: self.holders)
+        self.collector = NodeCollector(self.state, scanner, known)
         self.registry.register(self.collector)
 
     def offer(self, *devices: Device, not_offered: tuple[Device, ...] = ()) -> None:
@@ -104,15 +103,16 @@ def test_each_device_has_a_series_and_each_of_its_reasons(node: Node) -> None:
 
 def test_a_device_that_a_container_has_names_it(node: Node) -> None:
     node.offer(OK)
-    node.holders = {
+    holders: Holders = {
         ("d/r", "p0"): (Holder("ns", "p", "c"), Holder("ns", "p", "i")),
         ("nvidia.com/gpu", "0"): (Holder("ns", "p", "c"),),
     }
+    set_state(node.state, holders=holders)
     labels = {"device": "p0", "resource": "d/r", "namespace": "ns", "pod": "p", "claim": ""}
     assert node.value("device_holder", container="c", **labels) == 1
     assert node.value("device_holder", container="i", **labels) == 1
     assert "nvidia" not in node.text()
-    node.holders = {}
+    set_state(node.state, holders={})
     assert "accelbind_device_holder{" not in node.text()
 
 

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+from services.containers.holders import Holders
 from services.devices.model import Inventory, PluginMode
 from services.devices.resources import AdvertisedResources
 from services.node.ledger import Rules
@@ -40,6 +41,7 @@ def set_state(
     inventory: Inventory | None = None,
     advertised: AdvertisedResources | None = None,
     error: str = "",
+    holders: Holders | None = None,
 ) -> None:
     """Replace what is known of a node."""
     known = state.ledger
@@ -48,7 +50,9 @@ def set_state(
         error=error,
         inventory=known.inventory if inventory is None else inventory,
         offer=known.offer if advertised is None else advertised,
+        holders=known.holders if holders is None else holders,
     )
+    state.announce()
 
 
 def shown(logs: Sequence[MutableMapping[str, Any]]) -> list[str]:

@@ -15,10 +15,11 @@ from services.devices.resources import AdvertisedResources
 from services.node import cdi_publisher
 from services.node.cdi_publisher import CdiPublisher
 from services.node.kept_files import KeptFiles
+from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
 from simulator.cards import CardSpec, Rack
 from tests.services.cards import advertise
-from tests.services.node.support import background, scanned, shown
+from tests.services.node.support import background, scanned, set_state, shown
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -32,8 +33,8 @@ def kept() -> KeptFiles:
     return KeptFiles(lambda _kind, _outcome: None)
 
 
-def publisher_for(folder: Path) -> CdiPublisher:
-    return CdiPublisher(folder, host_root="/", calls=BlockingCalls(), kept=kept())
+def publisher_for(folder: Path, state: NodeState) -> CdiPublisher:
+    return CdiPublisher(folder, state, host_root="/", calls=BlockingCalls(), kept=kept())
 
 
 def named(folder: Path) -> list[str]:
@@ -45,21 +46,22 @@ def named(folder: Path) -> list[str]:
 
 async def test_the_file_follows_the_cards(short_dir: Path, rack: Rack) -> None:
     folder = short_dir / "cdi"
-    publisher = publisher_for(folder)
+    state = scanned()
+    publisher = publisher_for(folder, state)
     async with background(publisher.write_forever()):
         first = rack.add_card(CardSpec())
-        publisher.on_scan(scanned(advertised=tree_of(rack)))
+        set_state(state, advertised=tree_of(rack))
         await eventually_async(lambda: named(folder) == ["dfl-port.0"])
         await eventually_async(lambda: publisher.published == {"dfl-port.0"})
         second = rack.add_card(CardSpec("opae"))
-        publisher.on_scan(scanned(advertised=tree_of(rack)))
+        set_state(state, advertised=tree_of(rack))
         await eventually_async(lambda: named(folder) == ["dfl-port.0", "intel-fpga-port.0"])
         rack.remove_card(first)
-        publisher.on_scan(scanned(advertised=tree_of(rack)))
+        set_state(state, advertised=tree_of(rack))
         assert "dfl-port.0" not in publisher.published
         await eventually_async(lambda: publisher.published == {"intel-fpga-port.0"})
         rack.remove_card(second)
-        publisher.on_scan(scanned(advertised=tree_of(rack)))
+        set_state(state, advertised=tree_of(rack))
         await eventually_async(lambda: list(folder.iterdir()) == [])
     assert publisher.published == frozenset()
 
@@ -68,11 +70,12 @@ async def test_devices_are_named_only_as_long_as_a_file_stands_that_has_them(
     short_dir: Path, rack: Rack
 ) -> None:
     rack.add_card(CardSpec())
-    publisher, tree = publisher_for(short_dir), tree_of(rack)
+    state, tree = scanned(), tree_of(rack)
+    publisher = publisher_for(short_dir, state)
     half = short_dir / f".{FILES[KIND]}.new"
 
     async def look() -> frozenset[str]:
-        publisher.on_scan(scanned(advertised=tree))
+        set_state(state, advertised=tree)
         await publisher.run_once()
         return publisher.published
 
@@ -107,8 +110,7 @@ async def test_a_folder_that_hangs_is_said_and_waited_for_no_longer(
     monkeypatch.setattr(CdiFolder, "write", hang)
     monkeypatch.setattr(cdi_publisher, "WRITE_SECONDS", 0.05)
     rack.add_card(CardSpec())
-    publisher = publisher_for(short_dir)
-    publisher.on_scan(scanned(advertised=tree_of(rack)))
+    publisher = publisher_for(short_dir, scanned(advertised=tree_of(rack)))
     with capture_logs() as logs:
         await publisher.run_once()
         await publisher.run_once()

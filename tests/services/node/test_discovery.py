@@ -22,24 +22,25 @@ class Setting:
     def __init__(self) -> None:
         self.world = world(Inventory((card(0),)))
         self.reads = 0
-        self.offers: list[AdvertisedResources] = []
         self.state = NodeState(Rules())
-        self.discovery = Discovery(self.state, self.read, interval=0.01, on_scan=[self.on_scan])
+        self.discovery = Discovery(self.state, self.read, interval=0.01)
+        self.due = self.state.follow()
 
     async def read(self) -> World:
         self.reads += 1
         return self.world
 
-    def on_scan(self, state: NodeState) -> None:
-        assert state is self.state
-        self.offers.append(state.advertised)
+    async def offer(self) -> AdvertisedResources:
+        """The offer after the next step."""
+        async with asyncio.timeout(60):
+            await self.due.wait()
+        return self.state.advertised
 
 
-async def test_each_scan_takes_the_ledger_a_step_further_before_anybody_is_called() -> None:
+async def test_each_scan_takes_the_ledger_a_step_further_before_anybody_follows() -> None:
     setting = Setting()
     await setting.discovery.run_once()
-    assert setting.offers == [setting.state.advertised]
-    assert list(setting.state.advertised.resources) == [AF_NLB0]
+    assert list((await setting.offer()).resources) == [AF_NLB0]
     assert setting.state.scanned.is_set()
 
 
@@ -48,15 +49,14 @@ async def test_a_failed_scan_is_logged_once_and_the_known_devices_stay(
 ) -> None:
     setting = Setting()
     task = asyncio.create_task(setting.discovery.scan_forever())
-    await eventually_async(lambda: setting.offers)
+    await setting.offer()
     good, failed = setting.world, setting.reads
     setting.world = replace(good, error="no thread for cards", cards=None, types=None)
     await eventually_async(lambda: setting.reads > failed + 3)
     assert setting.state.scan_error == "no thread for cards"
     assert list(setting.state.advertised.resources) == [AF_NLB0]
-    known, setting.world = len(setting.offers), good
-    await eventually_async(lambda: len(setting.offers) > known)
-    assert setting.state.scan_error == ""
+    setting.world = good
+    await eventually_async(lambda: setting.state.scan_error == "")
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
@@ -68,8 +68,8 @@ async def test_nothing_is_offered_until_it_is_known_who_has_devices() -> None:
     good = setting.world
     setting.world = World("which containers have devices is unknown")
     await setting.discovery.run_once()
-    assert (setting.offers, setting.state.scanned.is_set()) == ([], False)
+    assert (setting.state.advertised.resources, setting.state.scanned.is_set()) == ({}, False)
     assert setting.state.scan_error == "which containers have devices is unknown"
     setting.world = good
     await setting.discovery.run_once()
-    assert len(setting.offers) == 1
+    assert list((await setting.offer()).resources) == [AF_NLB0]

@@ -75,7 +75,7 @@ class Node:
         now = replace(world(found), attempts=self.state.attempts)
         self.state.attempts = frozenset()
         self.state.ledger = step(self.state.ledger, now, 0)
-        self.repairing.on_scan(self.state)
+        self.state.announce()
 
     async def repair(self, *cards: Card) -> None:
         self.scan(*cards)

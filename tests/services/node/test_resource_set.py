@@ -7,16 +7,13 @@ import pytest
 
 from plugin.server import ResourceServer
 from services.devices.model import Device
-from services.devices.resources import AdvertisedResources
 from services.node import registration
 from services.node.counted import CountedResources
 from services.node.kubelet_folder import KubeletFolder
 from services.node.registration import Registration
 from services.node.resource_set import ResourceSet
-from services.node.state import NodeState
 from services.process.errors import KubeletError
 from services.process.retry import Backoff
-from tests.services.node.support import scanned
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -26,10 +23,9 @@ def device(key: str, resource: str) -> Device:
     return Device(key, resource)
 
 
-def tree(**resources: str) -> NodeState:
-    """A node that offers resources with a device for each letter."""
-    offered = {name: {key: device(key, name) for key in keys} for name, keys in resources.items()}
-    return scanned(advertised=AdvertisedResources(offered, ()))
+def tree(**resources: str) -> Mapping[str, Mapping[str, Device]]:
+    """Resources with a device for each letter."""
+    return {name: {key: device(key, name) for key in keys} for name, keys in resources.items()}
 
 
 NONE = CountedResources(Path("/nowhere/kubelet.sock"))
@@ -70,15 +66,15 @@ async def test_a_resource_without_devices_ends_once_the_kubelet_counts_none_of_t
     for resource in ("a", "of-another-mode"):
         counted.note_sent(resource, is_empty=False)
     async with fleet(counted) as ours:
-        ours.on_scan(tree(a="x", b="y"))
+        ours.offer(tree(a="x", b="y"))
         back = ours.registrations["b"]
         for _ in range(2):
-            ours.on_scan(tree())
+            ours.offer({})
             assert not any(each.devices for each in ours.registrations.values())
         assert set(ours.registrations) == {"a", "of-another-mode"}
         for resource in ("a", "of-another-mode"):
             counted.note_sent(resource, is_empty=True)
-        ours.on_scan(tree(b="y"))
+        ours.offer(tree(b="y"))
         assert set(ours.registrations) == {"b"}
         assert ours.registrations["b"] is not back
 
@@ -99,12 +95,12 @@ async def test_a_resource_that_comes_back_late_waits_for_the_end_of_its_last_end
 
     monkeypatch.setattr(Registration, "keep_registered", run)
     async with fleet() as ours:
-        ours.on_scan(tree(a="x"))
+        ours.offer(tree(a="x"))
         await eventually_async(lambda: steps == ["begins"])
         for _ in range(2):
-            ours.on_scan(tree())
+            ours.offer({})
         assert not ours.registrations
-        ours.on_scan(tree(a="x"))
+        ours.offer(tree(a="x"))
         for _ in range(3):
             await asyncio.sleep(0)
         assert steps == ["begins"]
