@@ -44,7 +44,7 @@ class NodeDevices:
             settings.mode,
             calls,
             scanner=Scanner(settings.root, calls),
-            holders=self._holders.current,
+            holders=self._holders,
             records=PortRecords(settings.state_dir / FOLDER),
         )
         rules = rules_of(settings, settings.mode, settings.units)

@@ -69,7 +69,7 @@ class DraParts(NodeProcess):
             driver_calls=driver_calls,
             holders=self.holders,
             metrics=self.node_metrics,
-            reports=self.reports,
+            events=self.events,
             records=self.records,
             problems=self.leftover_claims.problems,
         )
@@ -141,7 +141,6 @@ class DraParts(NodeProcess):
                 settings.enforce_mappings,
                 programs=settings.programming is Programming.ON_PREPARE,
             ),
-            on_change=self.state.rescan.request,
             report=lambda claim, done: record_programming(
                 self.record_event, claim.pod, str(claim.ref), done
             ),
@@ -180,7 +179,5 @@ class DraParts(NodeProcess):
         yield "leftover resources", self.leftover_resources.withdraw_forever()
         yield (
             "holders",
-            self.plugin_holders.follow_forever(
-                self.state.rescan.request, self.leftover_resources.resend
-            ),
+            self.plugin_holders.follow_forever(self.state.rescan, self.leftover_resources.resend),
         )

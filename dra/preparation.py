@@ -85,7 +85,7 @@ class Surroundings:
 class Preparation:
     """Prepares claims.
 
-    `on_change` is called when devices are taken or given back. `report` gets a claim and what was
+    The node is scanned when devices are taken or given back. `report` gets a claim and what was
     programmed for it, or why that failed.
     """
 
@@ -96,14 +96,12 @@ class Preparation:
         files: CdiClaimFiles,
         around: Surroundings,
         *,
-        on_change: Callable[[], None],
         report: Callable[[AllocatedClaim, Readiness | AccelbindError], None],
     ) -> None:
         self._book = book
         self._regions = regions
         self._files = files
         self._around = around
-        self._on_change = on_change
         self._report = report
         self._running: dict[str, _Work] = {}
         self._locks = WeakValueDictionary[str, asyncio.Lock]()
@@ -153,7 +151,7 @@ class Preparation:
             await self._files.remove(claim.uid)
             self._book.remove(claim.uid)  # last: until then a retry finds what is left
         log.info("claim unprepared", claim=str(claim), uid=claim.uid)
-        self._on_change()
+        self._around.state.rescan.request()
 
     async def end_leftover(self, entry: ClaimEntry) -> bool:
         """Take back a claim that nobody uses, unless something has happened to it meanwhile."""
@@ -167,7 +165,7 @@ class Preparation:
             self._book.remove(uid)
         text = "a claim that nobody knows and uses was given back"
         log.warning(text, claim=str(entry.claim), uid=uid)
-        self._on_change()
+        self._around.state.rescan.request()
         return True
 
     def is_worked_on(self, uid: str) -> bool:
@@ -184,7 +182,7 @@ class Preparation:
     def commit(self, ref: ClaimRef, wants: tuple[Want, ...], file: bytes) -> None:
         """Note that a claim is prepared, and that its file is there."""
         self._book.commit(ref, wants, file.decode())
-        self._on_change()
+        self._around.state.rescan.request()
 
     def _begin(self, claim: ClaimRef) -> "_Work":
         work = self._running[claim.uid] = _Work()
@@ -281,7 +279,7 @@ class Preparation:
                 if not holders:
                     pods = tuple(each.uid for each in claim.pods if each.uid)
                     self._book.reserve(claim.ref, wants, pods)
-                    self._on_change()
+                    self._around.state.rescan.request()
                     return
             work.step = f"others still have {listing(holders[:8])}"
             if self.ends:  # they can't be taken back until the next one serves

@@ -73,8 +73,8 @@ class ProcessParts(NodeProcess):
         self.connection = connection
         self.driver_calls = driver_calls
         self.metrics = PluginMetrics(self.registry)
-        self.events = PluginEvents(self.reports)
-        self.mode = NodeMode(settings.mode, report=partial(self.reports.report, "mode"))
+        self.plugin_events = PluginEvents(self.events)
+        self.mode = NodeMode(settings.mode, self.events)
         self.folder = KubeletFolder(plugins_folder(settings.kubelet_dir))
         self.counted = CountedResources(self.folder.socket)
         self.pods = ApiServerPods(connection) if connection else None
@@ -103,7 +103,7 @@ class ModeParts:
             driver_calls=process.driver_calls,
             holders=self.holders,
             metrics=process.node_metrics,
-            reports=process.reports,
+            events=process.events,
             records=self._records,
         )
         self.cdi = _cdi_publishers(settings, self.node.state, calls, process.files)
@@ -143,7 +143,7 @@ class ModeParts:
         yield from self.node.loops()
         yield (
             "holders",
-            self.holders.follow_forever(self.node.state.rescan.request, self.resources.resend),
+            self.holders.follow_forever(self.node.state.rescan, self.resources.resend),
         )
         for kind, publisher in self.cdi.items():
             yield f"cdi {kind}", publisher.write_forever()
@@ -166,7 +166,7 @@ class ModeParts:
     def _attempted(self, resource: str, error: str) -> None:
         outcome = "failed" if error else "ok"
         self._process.metrics.registrations.labels(resource, outcome).inc()
-        self._process.events.registered(resource, error)
+        self._process.plugin_events.registered(resource, error)
 
     def _server(self, resource: str, devices: Mapping[str, Device], path: Path) -> ResourceServer:
         settings, is_fpga = self._process.settings, resource.startswith(FPGA_RESOURCES)
@@ -188,7 +188,7 @@ class ModeParts:
 
     def _forget(self, resource: str) -> None:
         self._process.metrics.forget(resource)
-        self._process.events.forget(resource)
+        self._process.plugin_events.forget(resource)
 
     def _named_by_cdi(self) -> frozenset[str]:
         if not self._process.settings.cdi:

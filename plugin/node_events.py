@@ -2,9 +2,9 @@
 
 from typing import Final
 
+from services.kube.events import EventRecorder
 from services.node.events import EventReason
 from services.node.registration import NO_ANSWER
-from services.node.reports import NodeReports
 
 FAILURES: Final = 3
 """Registrations that fail in a row before an Event reports it."""
@@ -13,10 +13,10 @@ ABSENCES: Final = 12  # if no kubelet listens: one that restarts is away for som
 
 
 class PluginEvents:
-    """Events of the plugin; `NodeReports` has those of its devices."""
+    """Events of the plugin; `services.node.discovery` has those of its devices."""
 
-    def __init__(self, reports: NodeReports) -> None:
-        self._report = reports.report
+    def __init__(self, events: EventRecorder) -> None:
+        self._events = events
         self._failures: dict[str, int] = {}
 
     def second_plugin(self, reason: str) -> None:
@@ -36,3 +36,6 @@ class PluginEvents:
     def forget(self, resource: str) -> None:
         """A resource has ended."""
         self._failures.pop(resource, None)
+
+    def _report(self, subject: str, reason: EventReason, message: str) -> None:
+        self._events.record_on_node(subject, reason, message, warning=reason.warning)

@@ -11,13 +11,14 @@ The annotation overrides any `--mode`, also `units` and `bdf`, which are not val
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import structlog
 
 from services.devices.model import PluginMode
+from services.kube.events import EventRecorder
 from services.names import DOMAIN
 from services.node.events import EventReason
 from services.process.text import plain
@@ -61,17 +62,16 @@ def choose(
 
 
 class NodeMode:
-    """The node's mode, as it changes; `report` gets what is worth an Event."""
+    """The node's mode, as it changes, which is recorded as Events."""
 
     def __init__(
         self,
         configured: PluginMode,
-        *,
-        report: Callable[[EventReason, str], None] = lambda *_: None,
+        events: EventRecorder,
     ) -> None:
         self.choice = ModeChoice(configured, "flag")
         self._configured = configured
-        self._report = report
+        self._events = events
         self._known = asyncio.Event()
         self._changed = asyncio.Event()
 
@@ -87,14 +87,17 @@ class NodeMode:
         self.choice = now
         if now.error:
             log.warning("the node's annotation is not understood", reason=now.error)
-            self._report(EventReason.MODE_ANNOTATION_INVALID, now.error)
+            self._record(EventReason.MODE_ANNOTATION_INVALID, now.error)
         else:
             why = "its annotation says so" if now.source == "annotation" else "it has no annotation"
             message = f"mode {now.mode}: {why}; it was {before.mode}"
             log.info("the node's mode", reason=message)
             if not first:  # at a start nothing was served in the mode before
-                self._report(EventReason.MODE_CHANGED, message)
+                self._record(EventReason.MODE_CHANGED, message)
         self._changed.set()
+
+    def _record(self, reason: EventReason, message: str) -> None:
+        self._events.record_on_node("mode", reason, message, warning=reason.warning)
 
     async def known(self, seconds: float) -> bool:
         """Wait some seconds at most until the annotations are known; return whether they are."""

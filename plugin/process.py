@@ -164,7 +164,7 @@ class Plugin:
         folder, lock, mode = self.parts.folder, self.parts.folder.lock, self.parts.mode
         await folder.until(lambda: lock.is_active or bool(lock.waits_for))
         if lock.waits_for:
-            self.parts.events.second_plugin(lock.waits_for)
+            self.parts.plugin_events.second_plugin(lock.waits_for)
         await folder.until(lambda: lock.is_active)
         if self.parts.connection is None or await mode.known(KNOWN_SECONDS):
             return

@@ -26,6 +26,7 @@ from services.kubelet.pod_resources import held_devices
 from services.kubelet.sockets import pod_resources_socket
 from services.kubelet.values import CheckpointEntry, Held
 from services.process.blocking import BlockingCalls
+from services.process.due import Due
 from services.process.errors import HardwareError, KubeletError
 from services.process.outage import Outage
 
@@ -139,13 +140,11 @@ class HolderSource:
                     self._version = version
         return self._snapshot
 
-    async def follow_forever(
-        self, on_change: Callable[[], None], resend: Callable[[], None] = lambda: None
-    ) -> None:
+    async def follow_forever(self, rescan: Due, resend: Callable[[], None] = lambda: None) -> None:
         """Follow the checkpoint until cancelled.
 
         Args:
-            on_change: Called when other containers have devices than before.
+            rescan: Requested when other containers have devices than before.
             resend: Called to send the kubelet a list of devices again, which makes it write its
                 checkpoint; only a device plugin can.
         """
@@ -163,7 +162,7 @@ class HolderSource:
                 outage.update("; ".join(snapshot.problems))
                 if snapshot.holders != known:
                     known = snapshot.holders
-                    on_change()
+                    rescan.request()
                 if is_due:
                     renewed_at = time.monotonic()
                     # PodResources forgets ended pods at once, but the kubelet writes that to its

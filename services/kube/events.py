@@ -19,10 +19,11 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 from urllib.parse import quote
 
 import structlog
+from prometheus_client import Counter
 
 from services.kube.client import (
     CONFLICT,
@@ -35,7 +36,7 @@ from services.kube.connection import ApiConnection
 from services.process.errors import ClusterError
 from services.process.outage import Outage
 from services.process.retry import Backoff
-from services.process.text import clip
+from services.process.text import clip, plain
 
 CREATED: Final = "created"
 REPEATED: Final = "repeated"
@@ -55,6 +56,8 @@ QUIET_SECONDS: Final = 600.0
 """Between two Events with the same object, reason and message."""
 MAX_MESSAGE: Final = 1000
 """Characters of a message; the log has the rest."""
+MAX_FOREIGN: Final = 800
+"""Characters of a text from elsewhere."""
 
 log = structlog.get_logger(component="events")
 
@@ -110,17 +113,17 @@ class _Waiting:
 class EventRecorder:
     """Writes what is recorded as Events of a program, the `component`, on the node `host`.
 
-    `on_result` gets the outcome of every record. `burst` Events are written at once after a quiet
-    time, then one every `seconds`.
+    `results` counts the outcome of every record. `burst` Events are written at once after a quiet
+    time, then one every `seconds`. Without a connection, records are dropped.
     """
 
     def __init__(
         self,
-        connection: ApiConnection,
+        connection: ApiConnection | None,
         *,
         component: str,
         host: str,
-        on_result: Callable[[str], None],
+        results: Counter,
         backoff: Backoff | None = None,
         burst: int = 10,
         seconds: float = 5.0,
@@ -129,7 +132,7 @@ class EventRecorder:
         self._connection = connection
         self._component = component
         self._host = host
-        self._on_result = on_result
+        self._results = results
         self._clock = clock
         self._backoff = backoff or Backoff()
         self._bucket = _TokenBucket(burst, seconds)
@@ -144,23 +147,32 @@ class EventRecorder:
 
     def record(self, event: EventRecord) -> None:
         """Put a record into the queue; to be called in the event loop."""
-        self._put(_Waiting(event, self._clock()))
+        if self._connection is not None:
+            self._put(_Waiting(event, self._clock()))
+
+    def record_on_node(self, subject: str, reason: str, message: str, *, warning: bool) -> None:
+        """Put a record about something on the host into the queue."""
+        about, text = node_reference(self._host), plain(message, MAX_FOREIGN)
+        self.record(EventRecord(about, subject, str(reason), text, warning))
+
+    def _count(self, outcome: str) -> None:
+        self._results.labels(outcome).inc()
 
     def _put(self, new: _Waiting) -> None:
         postponed = self._postponed.pop(new.subject, None)
         if postponed is not None:
             postponed.cancel()
         if postponed is not None or new.subject in self._waiting:
-            self._on_result(SUPERSEDED)
+            self._count(SUPERSEDED)
         self._waiting[new.subject] = new
         if len(self._waiting) > MAX_WAITING:
             self._waiting.popitem(last=False)
-            self._on_result(DROPPED)
+            self._count(DROPPED)
         self._recorded.set()
 
-    async def write_forever(self) -> NoReturn:
-        """Write the queue until cancelled."""
-        while True:
+    async def write_forever(self) -> None:
+        """Write the queue until cancelled; end at once without a connection."""
+        while self._connection is not None:
             if not self._waiting:
                 self._recorded.clear()
                 await self._recorded.wait()
@@ -168,9 +180,9 @@ class EventRecorder:
             _, new = self._waiting.popitem(last=False)
             since = self._clock() - self._written.get(new.content, -math.inf)
             if not 0 <= since < QUIET_SECONDS:
-                await asyncio.sleep(await self._attempt(new))
+                await asyncio.sleep(await self._attempt(self._connection, new))
             elif self._shown.get(new.subject, new).content == new.content:
-                self._on_result(REPEATED)
+                self._count(REPEATED)
             else:
                 self._postpone(new, QUIET_SECONDS - since)
 
@@ -183,19 +195,19 @@ class EventRecorder:
         del self._postponed[new.subject]
         self._put(new)
 
-    async def _attempt(self, new: _Waiting) -> float:
+    async def _attempt(self, connection: ApiConnection, new: _Waiting) -> float:
         """Write a record or requeue it; return the seconds until the next attempt."""
         path, body = _path(new.record), self._event(new)
         try:
-            async with self._connection.client() as client:
+            async with connection.client() as client:
                 client.expect(await client.request("POST", path, body=body), f"POST {path}")
         except ClusterError as error:
             return self._failed(new, error)
         except Exception:
             log.exception("internal error: an Event is lost", reason=new.record.reason)
-            self._on_result(REFUSED)
+            self._count(REFUSED)
             return self._backoff.pause()
-        self._on_result(CREATED)
+        self._count(CREATED)
         self._written[new.content] = self._clock()
         self._written.move_to_end(new.content)
         self._shown[new.subject] = new
@@ -240,9 +252,9 @@ class EventRecorder:
         """Note why a record wasn't written; return the seconds until the next attempt."""
         again = isinstance(error, BadStatus) and error.status in {CONFLICT, UNAUTHORIZED}
         if not (again or will_pass(error)):
-            self._on_result(REFUSED)
+            self._count(REFUSED)
         elif new.subject in self._waiting:
-            self._on_result(SUPERSEDED)
+            self._count(SUPERSEDED)
         else:
             self._waiting[new.subject] = new
             self._waiting.move_to_end(new.subject, last=False)

@@ -1,12 +1,12 @@
 """The loop of a node process: reads the node, and takes the ledger a step further."""
 
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 import structlog
 
+from services.kube.events import EventRecorder
 from services.node.events import Change, changes
 from services.node.ledger import step
 from services.node.state import NodeState
@@ -16,25 +16,32 @@ from services.process.outage import Outage
 log = structlog.get_logger(component="node")
 
 
-class Discovery:
-    """Reads the node every `interval` seconds, or on request, by `read_world`.
+class ReadsWorld(Protocol):
+    """Reads a node."""
 
-    After each reading that did not fail, `on_change` gets each change, and the work of all who
-    follow the state is due.
+    async def read(self) -> World:
+        """Read the node once."""
+
+
+class Discovery:
+    """Reads the node every `interval` seconds, or on request.
+
+    Each change between two ledgers is logged, and recorded as an Event of the node. After a reading
+    that did not fail, the work of all who follow the state is due.
     """
 
     def __init__(
         self,
         state: NodeState,
-        read_world: Callable[[], Awaitable[World]],
+        reader: ReadsWorld,
+        events: EventRecorder,
         *,
         interval: float,
-        on_change: Callable[[Change], None] = lambda _: None,
     ) -> None:
         self._state = state
-        self._read_world = read_world
+        self._reader = reader
+        self._events = events
         self._interval = interval
-        self._on_change = on_change
         self._outage = Outage(
             log,
             "scan failed, the last known devices stay offered",
@@ -49,14 +56,21 @@ class Discovery:
 
     async def run_once(self) -> None:
         """Scan once, and take the ledger a step further."""
-        world, state = await self._read_world(), self._state
+        world, state = await self._reader.read(), self._state
         world = replace(world, attempts=state.attempts)
-        before, state.attempts = state.ledger, frozenset()
+        before, state.attempts = state.ledger, {}
         state.ledger = step(before, world, time.monotonic())
         self._outage.update(world.error)
-        if not world.is_known:
-            return
-        state.scanned.set()
         for change in changes(before, state.ledger):
-            self._on_change(change)
-        state.announce()
+            report(change, self._events)
+        if world.is_known:
+            state.scanned.set()
+            state.announce()
+
+
+def report(change: Change, events: EventRecorder) -> None:
+    """Log a change, and record its Event."""
+    write_log = log.warning if change.warning else log.info
+    write_log(change.what, subject=change.subject, message=change.message)
+    if change.event:
+        events.record_on_node(change.subject, change.event, change.message, warning=change.warning)

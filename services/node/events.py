@@ -83,11 +83,30 @@ class Change:
 
 
 def changes(before: Ledger, now: Ledger) -> Iterator[Change]:
-    """Yield the changes between two ledgers: of the node, of cards, of devices."""
+    """Yield the changes between two ledgers: repairs, then of the node, of cards, of devices."""
     inventory = now.inventory or Inventory()
+    yield from _repairs(before, now)
     yield from _inventory_changes(before.inventory or Inventory(), inventory)
     if now.offer is not before.offer:
         yield from _device_changes(before.offer, now.offer, inventory)
+
+
+def _repairs(before: Ledger, now: Ledger) -> Iterator[Change]:
+    """Repairs that were tried, each outcome once."""
+    new = {each: tried for each, tried in now.latest.items() if before.tried.get(each) != tried}
+    for (_, cleared, _), tried in new.items():
+        port, errors = tried.part, f"errors of {tried.part}"
+        if cleared and tried.error:
+            event = EventReason.ERRORS_NOT_CLEARED
+            yield Change("errors not cleared", errors, tried.error, warning=True, event=event)
+        elif cleared:
+            text = f"errors that a container left in {port} were cleared"
+            yield Change("errors cleared", errors, text, event=EventReason.ERRORS_CLEARED)
+        elif tried.error:
+            yield Change("a disabled port stays disabled", port, tried.error, warning=True)
+        elif tried.done:
+            text = f"the driver of the card of {port} was bound anew, since {port} was disabled"
+            yield Change("driver bound anew", port, text, warning=True)
 
 
 def _inventory_changes(before: Inventory, now: Inventory) -> Iterator[Change]:

@@ -3,11 +3,11 @@
 Whoever keeps one compares it with what it should be after each scan, and reports here.
 """
 
-from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 
 import structlog
+from prometheus_client import Counter
 
 log = structlog.get_logger(component="node")
 
@@ -32,10 +32,10 @@ class Kept(StrEnum):
 
 
 class KeptFiles:
-    """Which files of a process are missing; `count` gets a kind and `restored` or `failed`."""
+    """Which files of a process are missing; `counter` counts those `restored` and `failed`."""
 
-    def __init__(self, count: Callable[[Kept, str], object]) -> None:
-        self._count = count
+    def __init__(self, counter: Counter) -> None:
+        self._counter = counter
         self._errors: dict[Kept, str] = {}
 
     @property
@@ -49,13 +49,13 @@ class KeptFiles:
 
     def restored(self, kind: Kept, path: Path, found: str) -> None:
         """Note that a file, found as the text says, is as it was again."""
-        self._count(kind, "restored")
+        self._counter.labels(kind, "restored").inc()
         log.warning("a lost file is restored", kind=kind.value, file=str(path), found=found)
 
     def update(self, kind: Kept, error: str) -> None:
         """Note why files of a kind are not as they should be; empty if they are."""
         if error:
-            self._count(kind, "failed")
+            self._counter.labels(kind, "failed").inc()
             self._errors[kind] = error
         else:
             self._errors.pop(kind, None)

@@ -128,8 +128,10 @@ class Ledger:
     types: Share = field(default_factory=Share)
     raw: Mapping[tuple[str, str], Card] = field(default_factory=dict)
     """The cards as they were read when nobody worked on them, by driver and name."""
-    tried: Attempts = frozenset()
-    """Repairs that are not tried again."""
+    tried: Attempts = field(default_factory=dict)
+    """Repairs that count as tried."""
+    latest: Attempts = field(default_factory=dict)
+    """Those that were tried since the step before."""
 
     @cached_property
     def by_name(self) -> Mapping[str, DraDevice]:
@@ -141,10 +143,11 @@ class Ledger:
 
 def step(ledger: Ledger, world: World, now: float) -> Ledger:
     """The ledger after one reading of the node; `now` is a clock that doesn't go back."""
-    tried = ledger.tried | world.attempts
+    tried = {**ledger.tried, **world.attempts}
+    ledger = replace(ledger, error=world.error, latest=world.attempts)
     if world.holders is None or not world.is_known:
         holders = ledger.holders if world.holders is None else world.holders
-        return replace(ledger, error=world.error, holders=holders, tried=tried)
+        return replace(ledger, holders=holders, tried=tried)
     held = held_parts(held_by_pods(world.holders))
     raw, cards, fpgas = ledger.raw, ledger.inventory and ledger.inventory.cards, ledger.fpgas
     if world.cards is not None:
@@ -161,7 +164,6 @@ def step(ledger: Ledger, world: World, now: float) -> Ledger:
     offer = _as_entered(offer, entries)
     return replace(
         ledger,
-        error=world.error,
         inventory=Inventory(cards or (), (*fpgas.problems, *types.problems)),
         entries=entries,
         offer=ledger.offer if offer == ledger.offer else offer,

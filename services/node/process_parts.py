@@ -9,7 +9,6 @@ from services.kube.events import EventRecord, EventRecorder
 from services.node.kept_files import KeptFiles
 from services.node.metrics import NodeMetrics
 from services.node.removed_folders import end_if_removed
-from services.node.reports import NodeReports
 from services.node.settings import NodeSettings
 from services.process import http
 from services.process.blocking import BlockingCalls
@@ -36,26 +35,19 @@ class NodeProcess:
         self.registry = http.new_registry()
         http.build_info(self.registry, name, version)
         self.node_metrics = NodeMetrics(self.registry)
-        self.files = KeptFiles(
-            lambda kind, outcome: self.node_metrics.files.labels(kind, outcome).inc()
+        self.files = KeptFiles(self.node_metrics.files)
+        self.events = EventRecorder(
+            connection,
+            component=f"accelbind-{name}",
+            host=settings.node_name,
+            results=self.node_metrics.events,
         )
-        self.recorder: EventRecorder | None = None
-        if connection is not None:
-            self.recorder = EventRecorder(
-                connection,
-                component=f"accelbind-{name}",
-                host=settings.node_name,
-                on_result=lambda outcome: self.node_metrics.events.labels(outcome).inc(),
-            )
-        self.reports = NodeReports(settings.node_name, self.record_event)
 
     def record_event(self, event: EventRecord) -> None:
         """Have an Event written soon."""
-        if self.recorder is not None:
-            self.recorder.record(event)
+        self.events.record(event)
 
     def loops(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         """What runs as long as the process, by name."""
         yield "folders", end_if_removed(self._folders)
-        if self.recorder is not None:
-            yield "events", self.recorder.write_forever()
+        yield "events", self.events.write_forever()

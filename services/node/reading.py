@@ -8,8 +8,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from time import perf_counter
 from typing import Final, TypeAlias
 
+from prometheus_client import Histogram
+
 from services.containers.holder_source import HolderSource
-from services.containers.holders import Holders
+from services.containers.holders import HolderReader, Holders
 from services.devices.hardware.afu_ids import AfuIds
 from services.devices.hardware.events import FPGA_SUBSYSTEMS
 from services.devices.hardware.scan import DRIVERS, Scanner
@@ -77,10 +79,10 @@ class WorldReader:
         mode: What is made of cards, if anything.
         calls: Make the reads, and work on cards.
         scanner: Reads the cards.
-        holders: Returns the containers that have devices; raises HardwareError if unknown.
+        holders: The containers that have devices.
         records: What was programmed.
         problems: Find what is wrong with devices apart from their hardware.
-        observe_seconds: Called with the time that reading the cards took.
+        seconds: Gets the time that reading the cards took.
     """
 
     def __init__(
@@ -90,10 +92,10 @@ class WorldReader:
         calls: BlockingCalls,
         *,
         scanner: Scanner,
-        holders: Callable[[], Awaitable[Holders]],
+        holders: HolderReader,
         records: PortRecords,
         problems: FindProblems = no_problems,
-        observe_seconds: Callable[[float], None] = lambda _: None,
+        seconds: Histogram | None = None,
     ) -> None:
         self._mode = mode
         self._calls = calls
@@ -101,7 +103,7 @@ class WorldReader:
         self._holders = holders
         self._records = records
         self._problems = problems
-        self._observe_seconds = observe_seconds
+        self._seconds = seconds
         self._locks = settings.state_dir / LOCKS
         self._afu_ids = AfuIds(settings.root, calls)
         self._types = None
@@ -118,13 +120,13 @@ class WorldReader:
         """Read the node once."""
         busy = self._calls.busy
         try:
-            holders = await self._holders()
+            holders = await self._holders.current()
             (cards, failed), (types, also_failed) = await asyncio.gather(
                 self._read_cards(holders), self._read_types(holders)
             )
             # Once more, which costs nothing unless it has changed: what was allocated meanwhile
             # must not be offered as something else.
-            holders = await self._holders()
+            holders = await self._holders.current()
         except HardwareError as error:
             return World(str(error))
         return World(
@@ -146,7 +148,8 @@ class WorldReader:
         started = perf_counter()
         try:
             inventory = await self._scanner.scan()
-            self._observe_seconds(perf_counter() - started)
+            if self._seconds is not None:
+                self._seconds.observe(perf_counter() - started)
             if self._mode is PluginMode.AF:
                 in_use = held_functions(inventory.cards, held_parts(holders))
                 inventory = await self._afu_ids.identify(inventory, in_use)

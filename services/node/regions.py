@@ -12,11 +12,13 @@ import structlog
 from services.bitstreams.model import Bitstream
 from services.bitstreams.storage import BitstreamStorage
 from services.containers.wanted import WantedFunctions
+from services.devices.hardware.scan import Scanner
 from services.devices.model import Contents, Inventory
 from services.devices.topology import card_key
 from services.node.metrics import NodeMetrics
 from services.process.blocking import BlockingCalls
 from services.process.deadline import deadline
+from services.process.due import Due
 from services.process.errors import BitstreamMissing, HardwareError, NotAllowed, TooSlow
 from services.process.text import listing, plain
 from services.programming.assignment import (
@@ -73,7 +75,7 @@ class RegionContents:
 class RegionProgramming:
     """Makes a node's regions ready.
 
-    `on_done` is called after each attempt.
+    After each attempt the node is scanned.
     """
 
     def __init__(
@@ -82,19 +84,19 @@ class RegionProgramming:
         programmer: Programmer,
         storage: BitstreamStorage,
         calls: BlockingCalls,
-        scan: Callable[[], Awaitable[Inventory]],
+        scanner: Scanner,
         node: str,
         metrics: NodeMetrics,
-        on_done: Callable[[], None],
+        rescan: Due,
         work_seconds: float = WORK_SECONDS,
     ) -> None:
         self._programmer = programmer
         self._storage = storage
         self._calls = calls
-        self._scan = scan
+        self._scanner = scanner
         self._node = node
         self._metrics = metrics
-        self._on_done = on_done
+        self._rescan = rescan
         self._work_seconds = work_seconds
         self._memory = MemoryBudget(BITSTREAM_MEMORY)
 
@@ -110,7 +112,7 @@ class RegionProgramming:
             # kubelet asks again, and finished work is not repeated.
             slow_clocks = await _all(map(self._prepare, planned))
         finally:
-            self._on_done()
+            self._rescan.request()
         return Readiness(_programmed(planned), slow_clocks)
 
     async def verify(self, wanted: WantedFunctions, ids: Sequence[str]) -> Readiness:
@@ -139,7 +141,7 @@ class RegionProgramming:
 
     async def read(self) -> RegionContents:
         """What is in the node's regions now."""
-        inventory = await self._scan()
+        inventory = await self._scanner.scan()
         return RegionContents(regions_of(inventory), await self.contents(inventory))
 
     async def contents(self, inventory: Inventory) -> Contents:
@@ -154,7 +156,7 @@ class RegionProgramming:
     async def empty(self, ids: Sequence[str]) -> None:
         """Forget what is in regions, since their workload is about to program them."""
         await self._in_turn(ids, self._programmer.empty, "emptying the records of")
-        self._on_done()
+        self._rescan.request()
 
     async def settle(self, ids: Sequence[str]) -> None:
         """Wait until nobody works on regions: a caller that gave up may have left work behind."""

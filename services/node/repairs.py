@@ -6,7 +6,7 @@ failed programming stays so until the card's driver is bound anew. Both are done
 the port, each error and each disabled card once.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -31,7 +31,22 @@ Attempt: TypeAlias = tuple[str, str, int]
 """A repair that was tried: a card's place, a port's name, and the value of its error register; 0
 stands for enabling the ports of the card."""
 
-Attempts: TypeAlias = frozenset[Attempt]
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """The outcome of a repair."""
+
+    part: str
+    """The port."""
+    done: bool = False
+    """Whether anything was changed."""
+    error: str = ""
+    """Why it failed; empty if it didn't."""
+    is_due: bool = False
+    """Whether it is tried again, since somebody had the port."""
+
+
+Attempts: TypeAlias = Mapping[Attempt, Tried]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +84,18 @@ def still_tried(tried: Attempts, cards: Iterable[Card], held: Parts) -> Attempts
         if not port_resources(held, node, card, port)
     }
     disabled = {enabling(card) for card in cards if _disabled(card) is not None}
-    return frozenset(
-        each
-        for each in tried
+    return {
+        each: outcome
+        for each, outcome in tried.items()
         if (each in disabled if not each[1] else each[0] in silent or each[:2] in free)
-    )
+    }
 
 
 def repairs(cards: Iterable[Card], held: Parts, tried: Attempts) -> Repairs:
     """The ports to repair, given the devices of containers and the attempts that count."""
     cards = tuple(cards)
     node = Topology(cards)
+    over = {each for each, outcome in tried.items() if not outcome.is_due}
 
     def is_free(card: Card, port: Port) -> bool:
         # None: it is unknown which region the port is part of.
@@ -90,15 +106,15 @@ def repairs(cards: Iterable[Card], held: Parts, tried: Attempts) -> Repairs:
         for card in cards
         for port in card.ports
         # An error that comes back without a container is the card's own.
-        if _clearable(port) and clearing(card, port) not in tried
-        if sum(each[:2] == (card.place, port.name) for each in tried) < MAX_VALUES
+        if _clearable(port) and clearing(card, port) not in over
+        if sum(each[:2] == (card.place, port.name) for each in over) < MAX_VALUES
         if is_free(card, port)
     )
     disabled = tuple(
         (card, port)
         for card in cards
         if (port := _disabled(card)) is not None
-        if enabling(card) not in tried and all(is_free(card, each) for each in card.ports)
+        if enabling(card) not in over and all(is_free(card, each) for each in card.ports)
     )
     return Repairs(errors, disabled)
 

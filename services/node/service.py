@@ -8,16 +8,15 @@ from services.containers.holders import HolderReader
 from services.devices.hardware.events import follow_card_events
 from services.devices.hardware.scan import Scanner
 from services.devices.hardware.sensor_reader import SensorReader
+from services.kube.events import EventRecorder
 from services.node.discovery import Discovery
 from services.node.metrics import NodeCollector, NodeMetrics
 from services.node.reading import FindProblems, WorldReader, no_problems
 from services.node.regions import WORK_SECONDS, RegionProgramming
 from services.node.repairing import Repairing
-from services.node.reports import NodeReports
 from services.node.settings import NodeSettings
 from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
-from services.programming.error_registers import clear_errors
 from services.programming.ioctls import DriverCalls
 from services.programming.lock import LOCKS
 from services.programming.programmer import Programmer
@@ -39,7 +38,7 @@ class NodeService:
         driver_calls: DriverCalls,
         holders: HolderReader,
         metrics: NodeMetrics,
-        reports: NodeReports,
+        events: EventRecorder,
         records: PortRecords,
         problems: FindProblems = no_problems,
     ) -> None:
@@ -63,30 +62,29 @@ class NodeService:
         )
         self._repairing = Repairing(
             self.state,
-            holders=holders.read,
+            holders=holders,
             calls=calls,
-            clear=lambda card, port: clear_errors(
-                settings.root, card, port, settings.state_dir / LOCKS, driver_calls
-            ),
-            enable=self._programmer.enable,
-            count=lambda outcome: metrics.errors_cleared.labels(outcome).inc(),
-            on_result=reports.errors_cleared,
+            root=settings.root,
+            locks=settings.state_dir / LOCKS,
+            driver_calls=driver_calls,
+            programmer=self._programmer,
+            cleared=metrics.errors_cleared,
         )
         self._reader = WorldReader(
             settings,
             state.mode,
             calls,
             scanner=self.scanner,
-            holders=holders.current,
+            holders=holders,
             records=records,
             problems=problems,
-            observe_seconds=metrics.scan_seconds.observe,
+            seconds=metrics.scan_seconds,
         )
         self._discovery = Discovery(
             self.state,
-            self._reader.read,
+            self._reader,
+            events,
             interval=settings.scan_interval,
-            on_change=reports.changed,
         )
 
     def region_programming(self, *, work_seconds: float = WORK_SECONDS) -> RegionProgramming:
@@ -96,10 +94,10 @@ class NodeService:
             programmer=self._programmer,
             storage=BitstreamStorage(settings.bitstreams),
             calls=self._calls,
-            scan=self.scanner.scan,
+            scanner=self.scanner,
             node=settings.node_name,
             metrics=self._metrics,
-            on_done=self.state.rescan.request,
+            rescan=self.state.rescan,
             work_seconds=work_seconds,
         )
 
@@ -112,5 +110,5 @@ class NodeService:
             # Those of device types change with their files.
             yield (
                 "card events",
-                follow_card_events(self.state.rescan.request, self._reader.subsystems),
+                follow_card_events(self.state.rescan, self._reader.subsystems),
             )

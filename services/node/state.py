@@ -19,7 +19,7 @@ class NodeState:
         self.ledger = Ledger(rules)
         self.rescan = Due()
         """To ask for a scan before the interval is over."""
-        self.attempts: Attempts = frozenset()
+        self.attempts: Attempts = {}
         """Repairs that were tried since the last step of the ledger."""
         self.scanned = asyncio.Event()
         """Set once a scan has not failed."""

@@ -30,7 +30,7 @@ class World:
     """Locks of cards that are about to be taken away."""
     problems: Mapping[str, Problem] = field(default_factory=dict)
     """Problems known from elsewhere, by the id of a device."""
-    attempts: Attempts = frozenset()
+    attempts: Attempts = field(default_factory=dict)
     """Repairs that were tried since the last reading."""
 
     @property

@@ -97,7 +97,6 @@ def preparation(
         regions,
         files,
         around,
-        on_change=lambda: None,
         report=lambda _claim, _done: None,
     )
 

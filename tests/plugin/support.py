@@ -144,17 +144,6 @@ def pod(
     }
 
 
-class Parts(ProcessParts):
-    """The parts of a plugin whose Events a test reads."""
-
-    recorded: list[EventRecord]
-
-    def record_event(self, event: EventRecord) -> None:
-        """Keep it for the test."""
-        self.recorded.append(event)
-        super().record_event(event)
-
-
 @asynccontextmanager
 async def running(
     options: PluginSettings,
@@ -170,9 +159,10 @@ async def running(
     """
     stop = asyncio.Event()
     connection = ApiConnection(connector(api.kubeconfig_path)) if api else None
-    parts = Parts(options, connection, driver_calls=SimulatedCalls())
+    parts = ProcessParts(options, connection, driver_calls=SimulatedCalls())
     parts.pods = pods or parts.pods
-    parts.recorded = events if events is not None else []
+    if events is not None:
+        parts.events.record = events.append  # type: ignore[assignment,method-assign]
     plugin = Plugin(parts, QUICK)
     task = asyncio.create_task(plugin.serve(stop))
     try:

@@ -17,7 +17,7 @@ from services.node.ledger import Rules
 from services.node.metrics import NodeCollector
 from services.node.state import NodeState
 from services.process.http import new_registry
-from tests.services.node.support import set_state
+from tests.services.node.support import Recorder, set_state
 
 OK = Device("p0", "d/r", card="region0", numa_node=1)
 BAD = replace(OK, id="p1", reasons=(Problem("a", "m"), Problem("b", "m")))
@@ -42,7 +42,7 @@ class Node:
     def __post_init__(self) -> None:
         self.metrics = PluginMetrics(self.registry)
         known, scanner = cast("Any", self), cast("Any", SimpleNamespace(hanging=("one", "other")))
-        mode = NodeMode(PluginMode.AF)
+        mode = NodeMode(PluginMode.AF, Recorder())
         self.registry.register(ModeCollector(mode))
         self.collector = NodeCollector(self.state, scanner, known)
         self.registry.register(self.collector)

@@ -1,7 +1,6 @@
 """What a node's Events say, and when."""
 
 from dataclasses import replace
-from functools import partial
 
 import pytest
 from structlog.testing import capture_logs
@@ -11,10 +10,11 @@ from plugin.node_mode import ANNOTATION, NodeMode
 from services.devices.model import Card, Device, Inventory, PluginMode, Problem
 from services.devices.resources import AdvertisedResources
 from services.devices.types.build import NOT_MATCHED
-from services.kube.events import EventRecord
+from services.node.discovery import report
 from services.node.events import changes
 from services.node.ledger import RECOVERING, Ledger, Rules
-from services.node.reports import NodeReports
+from services.node.repairs import Attempt, Tried
+from tests.services.node.support import Recorder
 
 RESOURCE = "fpga.intel.com/af-x"
 BAD = Problem("afu-id-empty", "afu_id of port.0 is empty")
@@ -26,9 +26,9 @@ class Told:
     """Events, and what was told."""
 
     def __init__(self) -> None:
-        self.happenings: list[EventRecord] = []
-        self.reports = NodeReports("n1", self.happenings.append)
-        self.events = PluginEvents(self.reports)
+        self.recorder = Recorder()
+        self.happenings = self.recorder.records
+        self.events = PluginEvents(self.recorder)
         self.known = Ledger()
 
     def look(
@@ -49,7 +49,7 @@ class Told:
         offer = known.offer if advertised == known.offer else advertised
         self.known = replace(known, inventory=inventory, offer=offer)
         for change in changes(known, self.known):
-            self.reports.changed(change)
+            report(change, self.recorder)
 
     def take(self) -> list[tuple[str, str, bool]]:
         found = [(each.subject, each.reason, each.warning) for each in self.happenings]
@@ -183,20 +183,42 @@ def test_registrations_are_told_once_they_keep_failing(
     assert told.take() == []
 
 
-def test_the_mode_a_second_plugin_and_cleared_errors_are_told(told: Told) -> None:
-    mode = NodeMode(PluginMode.AF, report=partial(told.reports.report, "mode"))
+def test_the_mode_and_a_second_plugin_are_told(told: Told) -> None:
+    mode = NodeMode(PluginMode.AF, told.recorder)
     mode.update({})
     assert told.take() == [], "it is as it was to be"
     mode.update({ANNOTATION: "region"})
     assert told.happenings[0].message == "mode region: its annotation says so; it was af"
     mode.update({ANNOTATION: "fast"})
     told.events.second_plugin("another accelbind serves on this node")
-    told.reports.errors_cleared("port.0", "")
-    told.reports.errors_cleared("port.0", "no permission")
     assert told.take() == [
         ("mode", "ModeChanged", False),
         ("mode", "ModeAnnotationInvalid", True),
         ("plugin", "SecondPlugin", True),
-        ("errors of port.0", "ErrorsCleared", False),
-        ("errors of port.0", "ErrorsNotCleared", True),
     ]
+
+
+CLEARING: Attempt = ("0000:5e:00.0", "port.0", 0x40)
+ENABLING: Attempt = ("0000:5e:00.0", "", 0)
+
+
+@pytest.mark.parametrize(
+    ("attempt", "tried", "said", "event"),
+    [
+        (CLEARING, Tried("port.0", done=True), "errors cleared", "ErrorsCleared"),
+        (CLEARING, Tried("port.0", error="no"), "errors not cleared", "ErrorsNotCleared"),
+        (ENABLING, Tried("port.0", done=True), "driver bound anew", None),
+        (ENABLING, Tried("port.0", error="no"), "a disabled port stays disabled", None),
+        (ENABLING, Tried("port.0"), None, None),
+    ],
+)
+def test_each_outcome_of_a_repair_is_told_once(
+    told: Told, attempt: Attempt, tried: Tried, said: str | None, event: str | None
+) -> None:
+    before, outcome = Ledger(), {attempt: tried}
+    now = replace(before, latest=outcome, tried=outcome)
+    with capture_logs() as logs:
+        for change in (*changes(before, now), *changes(now, now)):
+            report(change, told.recorder)
+    assert [line["event"] for line in logs] == ([said] if said else [])
+    assert [reason for _, reason, _ in told.take()] == ([event] if event else [])

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from plugin.composition import ModeParts, ProcessParts
 from plugin.probes import Probes
@@ -16,6 +17,7 @@ from services.devices.model import Device, Inventory, PluginMode, Problem
 from services.devices.resources import AdvertisedResources
 from services.node.kept_files import KeptFiles
 from services.node.ledger import Rules
+from services.node.metrics import NodeMetrics
 from services.node.registration import RegistrationState
 from services.node.state import NodeState
 from services.process.errors import KubeletError
@@ -53,7 +55,7 @@ def probes_of(*registrations: FakeRegistration, state: NodeState | None = None) 
     """The probes of a plugin that serves these."""
     resources = SimpleNamespace(registrations={each.resource: each for each in registrations})
     parts: Any = SimpleNamespace(resources=resources, node=SimpleNamespace(state=state))
-    process = SimpleNamespace(files=KeptFiles(lambda _kind, _outcome: None))
+    process = SimpleNamespace(files=KeptFiles(NodeMetrics(CollectorRegistry()).files))
     return Probes(cast("ProcessParts", process), lambda: parts)
 
 

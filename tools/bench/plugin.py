@@ -33,6 +33,7 @@ from services.devices.model import PluginMode
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import deviceplugin_pb2_grpc as rpc
 from services.kubelet.sockets import CHANNEL_OPTIONS, address
+from services.process.due import Due
 from simulator.cards import CardSpec, lay_out
 from simulator.kubelet.standin import KubeletStandIn
 from tools.bench.devices import TYPES, lay_out_devices
@@ -237,9 +238,12 @@ async def _plugin_with_uevents(node: Node) -> AsyncIterator[socket.socket]:
     )
     plugin, stop = Plugin(ProcessParts(settings)), asyncio.Event()
 
-    def request() -> None:
-        if plugin.serving is not None:
-            plugin.serving.node.state.rescan.request()
+    class Rescan(Due):
+        """That of what serves then."""
+
+        def request(self) -> None:
+            if plugin.serving is not None:
+                plugin.serving.node.state.rescan.request()
 
     kernel, received = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     received.setblocking(False)  # noqa: FBT003 - the standard library's signature
@@ -248,7 +252,7 @@ async def _plugin_with_uevents(node: Node) -> AsyncIterator[socket.socket]:
             group.create_task(plugin.serve(stop))
             subsystem = frozenset({node.load.subsystem})
             uevents = group.create_task(
-                follow_card_events(request, lambda: subsystem, connect=lambda: received)
+                follow_card_events(Rescan(), lambda: subsystem, connect=lambda: received)
             )
             try:
                 yield kernel

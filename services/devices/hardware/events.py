@@ -16,6 +16,7 @@ from typing import Final
 import structlog
 
 from services.devices.hardware.scan import DRIVERS
+from services.process.due import Due
 
 KOBJECT_UEVENT: Final = 15
 """NETLINK_KOBJECT_UEVENT of `linux/netlink.h`."""
@@ -78,7 +79,7 @@ def kernel_socket() -> socket.socket:
 
 
 async def follow_card_events(
-    request_rescan: Callable[[], None],
+    rescan: Due,
     subsystems: Callable[[], Collection[str]],
     *,
     connect: Callable[[], socket.socket] = kernel_socket,
@@ -86,10 +87,10 @@ async def follow_card_events(
     """Request rescans in the event loop until cancelled; return when no uevents are to be had."""
     try:
         with connect() as source:
-            request_rescan()  # for what happened before
+            rescan.request()  # for what happened before
             while True:
                 if await _receive(source, subsystems):
-                    request_rescan()
+                    rescan.request()
                 await asyncio.sleep(PAUSE_SECONDS)
     except OSError as error:
         log.warning(

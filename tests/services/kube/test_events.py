@@ -2,13 +2,13 @@
 
 import asyncio
 import contextlib
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from services.kube import events
 from services.kube.connection import ApiConnection, connector
@@ -18,6 +18,7 @@ from services.kube.events import (
     ObjectReference,
     node_reference,
 )
+from services.node.metrics import NodeMetrics
 from services.process.retry import Backoff
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.support import eventually_async
@@ -37,14 +38,14 @@ class Recorder:
     """A recorder whose outcomes are counted."""
 
     def __init__(self, api: ApiServerStandIn, burst: int, seconds: float) -> None:
-        self.counts: Counter[str] = Counter()
+        self.registry = CollectorRegistry()
         self.now = 1_800_000_000.0
         self.connection = ApiConnection(connector(api.kubeconfig_path))
         self.recorder = EventRecorder(
             self.connection,
             component="accelbind-plugin",
             host="n1",
-            on_result=lambda outcome: self.counts.update([outcome]),
+            results=NodeMetrics(self.registry).events,
             backoff=Backoff(0.01, 0.05),
             burst=burst,
             seconds=seconds,
@@ -57,10 +58,14 @@ class Recorder:
         about = values.pop("about", NODE)
         self.recorder.record(EventRecord(about, subject, reason, message, **values))
 
+    def count(self, outcome: str) -> float:
+        labels = {"outcome": outcome}
+        return self.registry.get_sample_value("accelbind_events_total", labels) or 0
+
     async def until(self, **counts: int) -> None:
         await eventually_async(
-            lambda: all(self.counts[key] == count for key, count in counts.items()),
-            what=f"{counts} (it is {dict(self.counts)})",
+            lambda: all(self.count(key) == count for key, count in counts.items()),
+            what=f"{counts}",
         )
 
 
@@ -188,7 +193,7 @@ async def test_more_than_may_wait_is_dropped_and_counted(
         async with api.away():
             for number in range(10):
                 made.record(f"port.{number}", message=f"{number}")
-            assert made.counts["dropped"] == 7
+            assert made.count("dropped") == 7
         await made.until(created=3)
     assert {event["message"] for event in written(api)} == {"7", "8", "9"}
 

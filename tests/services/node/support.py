@@ -6,11 +6,27 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+from prometheus_client import CollectorRegistry
+
 from services.containers.holders import Holders
 from services.devices.model import Inventory, PluginMode
 from services.devices.resources import AdvertisedResources
+from services.kube.events import EventRecord, EventRecorder
 from services.node.ledger import Rules
+from services.node.metrics import NodeMetrics
 from services.node.state import NodeState
+
+
+class Recorder(EventRecorder):
+    """Keeps what is recorded on node n1."""
+
+    def __init__(self) -> None:
+        results = NodeMetrics(CollectorRegistry()).events
+        super().__init__(None, component="test", host="n1", results=results)
+        self.records: list[EventRecord] = []
+
+    def record(self, event: EventRecord) -> None:
+        self.records.append(event)
 
 
 @asynccontextmanager

@@ -5,6 +5,7 @@ from pathlib import Path
 from threading import Event
 
 import pytest
+from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from services.devices.cdi import FILES, KIND
@@ -15,6 +16,7 @@ from services.devices.resources import AdvertisedResources
 from services.node import cdi_publisher
 from services.node.cdi_publisher import CdiPublisher
 from services.node.kept_files import KeptFiles
+from services.node.metrics import NodeMetrics
 from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
 from simulator.cards import CardSpec, Rack
@@ -30,7 +32,7 @@ def tree_of(rack: Rack, mode: PluginMode = PluginMode.AF) -> AdvertisedResources
 
 
 def kept() -> KeptFiles:
-    return KeptFiles(lambda _kind, _outcome: None)
+    return KeptFiles(NodeMetrics(CollectorRegistry()).files)
 
 
 def publisher_for(folder: Path, state: NodeState) -> CdiPublisher:

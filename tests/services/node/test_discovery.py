@@ -11,6 +11,7 @@ from services.node.ledger import Rules
 from services.node.state import NodeState
 from services.node.world import World
 from tests.services.cards import AF_NLB0, card, world
+from tests.services.node.support import Recorder
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -23,7 +24,7 @@ class Setting:
         self.world = world(Inventory((card(0),)))
         self.reads = 0
         self.state = NodeState(Rules())
-        self.discovery = Discovery(self.state, self.read, interval=0.01)
+        self.discovery = Discovery(self.state, self, Recorder(), interval=0.01)
         self.due = self.state.follow()
 
     async def read(self) -> World:

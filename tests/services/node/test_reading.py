@@ -5,11 +5,13 @@ import threading
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from services.containers.holders import Holder, Holders
 from services.devices.hardware.scan import Scanner
 from services.devices.model import PluginMode
 from services.devices.topology import card_key
+from services.node.metrics import NodeMetrics
 from services.node.reading import WorldReader
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
@@ -34,8 +36,10 @@ class Node:
             tree.entry("", "ve", f"ve{number}", f"238:{number}", f"ve{number}")
         types = Types(folder / "types", self.rack.root)
         types.write("t.yaml", json.dumps(document({"match": [{"class": {"name": "ve"}}]})))
-        self.holders: list[Holders | None] = []
-        self.seconds: list[float] = []
+        self.answers: list[Holders | None] = []
+        self.holders: Holders = {}
+        self.registry = CollectorRegistry()
+        self.metrics = NodeMetrics(self.registry)
         self.calls = BlockingCalls(max_threads=8)
         self.records = PortRecords(folder / "records")
         self.reader = WorldReader(
@@ -43,16 +47,23 @@ class Node:
             mode,
             self.calls,
             scanner=Scanner(self.rack.root, self.calls),
-            holders=self._holders,
+            holders=self,
             records=self.records,
-            observe_seconds=self.seconds.append,
+            seconds=self.metrics.scan_seconds,
         )
 
-    async def _holders(self) -> Holders:
-        held = self.holders.pop(0) if self.holders else {}
+    async def read(self) -> Holders:
+        held = self.answers.pop(0) if self.answers else {}
         if held is None:
             raise HardwareError("which containers have devices is unknown")
         return held
+
+    async def current(self) -> Holders:
+        return await self.read()
+
+    @property
+    def measured(self) -> float | None:
+        return self.registry.get_sample_value("accelbind_scan_seconds_count")
 
 
 async def test_a_reading_has_cards_devices_of_types_and_unfinished_programmings(
@@ -66,7 +77,7 @@ async def test_a_reading_has_cards_devices_of_types_and_unfinished_programmings(
     assert [each.address for each in found.cards.cards] == [node.address]
     assert sum(len(each.devices) for each in found.types.sightings) == 2
     assert (found.error, *found.unfinished) == ("", f"{node.address}-port0")
-    assert len(node.seconds) == 1
+    assert node.measured == 1
 
 
 @pytest.mark.parametrize("mode", [PluginMode.NONE, PluginMode.UNITS])
@@ -74,13 +85,13 @@ async def test_cards_are_not_read_in_a_mode_without_them(short_dir: Path, mode: 
     node = Node(short_dir, mode)
     found = await node.reader.read()
     assert found.cards is not None
-    assert (found.cards.cards, found.cards.problems, node.seconds) == ((), (), [])
+    assert (found.cards.cards, found.cards.problems, node.measured) == ((), (), 0)
 
 
 async def test_what_is_allocated_during_a_reading_counts(short_dir: Path) -> None:
     node = Node(short_dir)
     held = {(AF_NLB0, "dfl-port.0"): (Holder("ns", "p", "c"),)}
-    node.holders = [{}, held]
+    node.answers = [{}, held]
     assert (await node.reader.read()).holders == held
 
 
@@ -88,7 +99,7 @@ async def test_without_holders_a_reading_says_only_why(short_dir: Path) -> None:
     node = Node(short_dir)
     unknown: list[list[Holders | None]] = [[None], [{}, None]]
     for holders in unknown:
-        node.holders = [*holders]
+        node.answers = [*holders]
         found = await node.reader.read()
         assert (found.is_known, found.error) == (False, "which containers have devices is unknown")
 

@@ -1,21 +1,27 @@
 """Repairing ports: the cards' files are real, the driver is the test."""
 
 from dataclasses import replace
+from pathlib import Path
 from threading import Event
+from typing import cast
 
 import pytest
+from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from services.containers.holders import Holders
 from services.devices.hardware.scan import scan
-from services.devices.model import Card, Inventory, PluginMode, Port, Problem
+from services.devices.model import Card, Inventory, PluginMode, Problem
 from services.node import repairing as module
 from services.node.ledger import Rules, step
+from services.node.metrics import NodeMetrics
 from services.node.repairing import Repairing
+from services.node.repairs import Tried
 from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
 from services.process.errors import DeviceBusy, DeviceRefused, KubeletError
-from services.programming.error_registers import ClearResult, clear_errors
+from services.programming.error_registers import ClearResult
+from services.programming.programmer import Programmer
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack
 from simulator.driver import SimulatedCalls
@@ -29,6 +35,17 @@ ERRORS = CardSpec("opae", faults=(Fault.PORT_ERRORS,))
 DISABLED = card(0, port("dfl-port.0", NLB0, Problem("port-disabled", "disabled")))
 
 
+class Driver(SimulatedCalls):
+    """The driver of the cards, which hangs when a test says so."""
+
+    hangs: Event | None = None
+
+    def open(self, path: Path, *, alone: bool = False) -> int:
+        if self.hangs is not None:
+            self.hangs.wait(30)
+        return super().open(path, alone=alone)
+
+
 class Node:
     """A node whose kubelet and driver are what a test says."""
 
@@ -36,44 +53,56 @@ class Node:
         self.rack = rack
         self.state = NodeState(rules or Rules(PluginMode.REGION, enables_ports=True))
         self.away = ""
-        self.asked = 0
-        self.outcomes: list[str] = []
-        self.results: list[tuple[str, str]] = []
+        self.holders: Holders = {}
         self.enabled: list[str] = []
         self.refusal: Exception | None = None
-        self.hangs: Event | None = None
+        self.driver = Driver()
+        self.registry = CollectorRegistry()
         self.repairing = Repairing(
             self.state,
-            holders=self._holders,
+            holders=self,
             calls=BlockingCalls(),
-            clear=self._clear,
-            enable=self._enable,
-            count=self.outcomes.append,
-            on_result=lambda port, error: self.results.append((port, error)),
+            root=rack.root,
+            locks=rack.root.parent / "locks",
+            driver_calls=self.driver,
+            programmer=cast("Programmer", self),
+            cleared=NodeMetrics(self.registry).errors_cleared,
         )
 
-    def _clear(self, card: Card, port: Port) -> tuple[ClearResult, str]:
-        if self.hangs is not None:
-            self.hangs.wait(30)
-        root = self.rack.root
-        return clear_errors(root, card, port, root.parent / "locks", SimulatedCalls())
+    @property
+    def outcomes(self) -> dict[str, int]:
+        """How often each outcome was counted."""
+        found = {
+            each: self.registry.get_sample_value(
+                "accelbind_errors_cleared_total", {"outcome": each}
+            )
+            for each in ClearResult
+        }
+        return {str(each): int(count) for each, count in found.items() if count}
 
-    def _enable(self, port: str) -> bool:
+    @property
+    def results(self) -> list[Tried]:
+        """The outcomes since the last scan."""
+        return [*self.state.attempts.values()]
+
+    def enable(self, port: str) -> bool:
         self.enabled.append(port)
         if self.refusal is not None:
             raise self.refusal
         return True
 
-    async def _holders(self) -> Holders:
-        self.asked += 1
+    async def read(self) -> Holders:
         if self.away:
             raise KubeletError(self.away)
         return {}
 
+    async def current(self) -> Holders:
+        return await self.read()
+
     def scan(self, *cards: Card) -> None:
         found = Inventory(cards) if cards else scan(self.rack.root)
         now = replace(world(found), attempts=self.state.attempts)
-        self.state.attempts = frozenset()
+        self.state.attempts = {}
         self.state.ledger = step(self.state.ledger, now, 0)
         self.state.announce()
 
@@ -87,18 +116,15 @@ def node(rack: Rack) -> Node:
     return Node(rack)
 
 
-async def test_errors_that_nobody_has_are_cleared_counted_and_logged_once(node: Node) -> None:
+async def test_errors_that_nobody_has_are_cleared_once(node: Node) -> None:
     node.rack.add_card(ERRORS)
     async with background(node.repairing.repair_forever()):
-        with capture_logs() as logs:
-            node.scan()
-            await eventually_async(lambda: node.outcomes == ["cleared"])
-            assert node.results == [("intel-fpga-port.0", "")]
+        node.scan()
+        await eventually_async(lambda: node.outcomes == {"cleared": 1})
+        await eventually_async(lambda: node.results == [Tried("intel-fpga-port.0", done=True)])
     node.rack.break_(node.rack.addresses[0], Fault.PORT_ERRORS)  # it came back
     await node.repair()
-    assert node.outcomes == ["cleared"]
-    (line,) = logs
-    assert (line["log_level"], line["port"]) == ("warning", "intel-fpga-port.0")
+    assert node.outcomes == {"cleared": 1}
 
 
 async def test_errors_are_left_where_settings_say_so(rack: Rack) -> None:
@@ -106,7 +132,7 @@ async def test_errors_are_left_where_settings_say_so(rack: Rack) -> None:
     node = Node(rack, Rules(clears_errors=False))
     await node.repair()
     await node.repair(DISABLED)
-    assert (node.outcomes, node.enabled) == ([], [])
+    assert (node.outcomes, node.enabled) == ({}, [])
 
 
 async def test_while_the_holders_are_unknown_nothing_is_repaired_which_is_logged_once(
@@ -117,26 +143,25 @@ async def test_while_the_holders_are_unknown_nothing_is_repaired_which_is_logged
     with capture_logs() as logs:
         for _ in range(3):
             await node.repair()
-        assert node.outcomes == []
+        assert node.outcomes == {}
         node.away = ""
         await node.repair()
-    assert node.outcomes == ["cleared"]
-    levels = [line["log_level"] for line in logs]
-    assert levels == ["warning", "debug", "debug", "info", "warning"]
+    assert node.outcomes == {"cleared": 1}
+    assert [line["log_level"] for line in logs] == ["warning", "debug", "debug", "info"]
     assert logs[0]["reason"] == "the kubelet is away"
 
 
 async def test_a_write_that_hangs_is_left_behind(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node.hangs = Event()
+    node.driver.hangs = Event()
     monkeypatch.setattr(module, "WRITE_SECONDS", 0.05)
     node.rack.add_card(ERRORS)
-    with capture_logs() as logs:
-        await node.repair()
-    node.hangs.set()
-    assert node.outcomes == ["hung"]
-    assert "clearing the errors of intel-fpga-port.0 hangs" in logs[0]["reason"]
+    await node.repair()
+    node.driver.hangs.set()
+    assert node.outcomes == {"hung": 1}
+    (result,) = node.results
+    assert "clearing the errors of intel-fpga-port.0 hangs" in result.error
 
 
 async def test_a_port_that_a_process_has_is_cleared_once_it_is_free(node: Node) -> None:
@@ -145,12 +170,10 @@ async def test_a_port_that_a_process_has_is_cleared_once_it_is_free(node: Node) 
     with holding(node.rack.root / "dev/intel-fpga-port.0"):
         for _ in range(2):
             await node.repair()
+            (result,) = node.results
+            assert result.error.startswith("intel-fpga-port.0 is in use by ")
     await node.repair()
-    assert node.outcomes == ["busy", "busy", "cleared"]
-    assert [error.split(" by ")[0] for _, error in node.results] == [
-        "intel-fpga-port.0 is in use",
-        "",
-    ], "an Event each time would keep others waiting"
+    assert node.outcomes == {"busy": 2, "cleared": 1}
 
 
 async def test_a_disabled_card_that_is_busy_is_tried_again_and_one_that_refuses_is_not(

@@ -10,6 +10,7 @@ from services.devices.model import Card, Inventory, PluginMode, Port, Problem
 from services.node.repairs import (
     MAX_VALUES,
     Attempts,
+    Tried,
     clearing,
     enabling,
     repairs,
@@ -20,7 +21,7 @@ from tests.services.cards import BAD, NLB0, advertise, card, port, virtual
 DEAD = Problem("afu-id-all-f", "afu_id of dfl-port.0 is all f: the card's firmware has crashed")
 SILENT = Problem("port-errors-unreadable", "errors/errors of dfl-port.0 can't be read: I/O error")
 OFF = Problem("card-unreadable", "/sys/class/fpga_region/region0 can't be listed: I/O error")
-NOTHING: Attempts = frozenset()
+NOTHING: Attempts = {}
 DISABLED = Problem("port-disabled", "dfl-port.0 is disabled")
 
 
@@ -46,8 +47,9 @@ class Node:
         held = held_parts([("r", each) for each in allocated])
         self.tried = still_tried(self.tried, cards, held)
         todo = repairs(cards, held, self.tried)
-        self.tried |= {clearing(*each) for each in todo.errors}
-        self.tried |= {enabling(card) for card, _ in todo.disabled}
+        done = [(clearing(*each), each[1]) for each in todo.errors]
+        done += [(enabling(card), port) for card, port in todo.disabled]
+        self.tried = {**self.tried, **{each: Tried(port.name, True) for each, port in done}}
         self.enabled = [port.name for _, port in todo.disabled]
         return [f"{port.name}={port.errors:#x}" for _, port in todo.errors]
 

@@ -14,6 +14,7 @@ from services.devices.hardware.events import (
     follow_card_events,
     is_relevant,
 )
+from services.process.due import Due
 from tests.support import eventually_async
 
 Wire = tuple[socket.socket, socket.socket]
@@ -51,13 +52,14 @@ def wire() -> Iterator[Wire]:
         yield ours, theirs
 
 
-class Requests:
+class Requests(Due):
     """Counts the rescans that are requested."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.count = 0
 
-    def __call__(self) -> None:
+    def request(self) -> None:
         self.count += 1
 
 
