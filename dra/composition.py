@@ -21,13 +21,12 @@ from services.devices.dra import DRIVER
 from services.devices.model import PluginMode
 from services.kube.connection import ApiConnection
 from services.kubelet.checkpoint import KubeletFiles
-from services.kubelet.sockets import dra_registration, dra_socket, plugins_folder
+from services.kubelet.sockets import dra_registration, dra_socket
 from services.node.kept_files import Kept
-from services.node.kubelet_folder import KubeletFolder
+from services.node.pod_events import record_programming
 from services.node.process_parts import NodeProcess
 from services.node.reading import holder_source, rules_of
 from services.node.service import NodeService
-from services.node.start_gate import record_programming
 from services.node.state import NodeState
 from services.programming.ioctls import KERNEL, DriverCalls
 from services.programming.records import FOLDER, PortRecords
@@ -50,11 +49,17 @@ class DraParts(NodeProcess):
             dra_socket(folder, DRIVER).parent,
             dra_registration(folder, DRIVER).parent,
         ]
-        super().__init__("dra", settings, connection, version, folders=written)
+        super().__init__(
+            "dra",
+            settings,
+            connection,
+            folders=written,
+            driver_calls=driver_calls,
+            version=version,
+        )
         self.settings = settings
         self.connection = connection
         self.metrics = DraMetrics(self.registry)
-        self.folder = KubeletFolder(plugins_folder(settings.kubelet_dir))
         self.records = PortRecords(settings.state_dir / FOLDER)
         self.plugin_holders = holder_source(settings, self.calls, forgets_gone=True)
         self.book = ClaimBook(settings.state_dir / CLAIMS)
@@ -142,7 +147,7 @@ class DraParts(NodeProcess):
                 programs=settings.programming is Programming.ON_PREPARE,
             ),
             report=lambda claim, done: record_programming(
-                self.record_event, claim.pod, str(claim.ref), done
+                self.events, claim.pod, str(claim.ref), done
             ),
         )
 

@@ -36,7 +36,7 @@ from services.kube.client import ClusterClient, requested_pause, segment
 from services.kube.connection import ApiConnection
 from services.kube.list_watch import USUAL_TIMING, WatchTiming
 from services.kube.lists import list_objects
-from services.kube.node_watcher import NODES
+from services.kube.nodes import NODES
 from services.kube.objects import (
     NamedObject,
     create_object,

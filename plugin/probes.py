@@ -1,13 +1,15 @@
 """What the probes and `/devices` of a plugin answer."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final
 
 import msgspec
 
-from plugin.composition import ModeParts, ProcessParts
+from plugin.device_plugin.face import DevicePlugin
+from plugin.settings import PluginSettings
+from services.node.process_parts import NodeProcess
 from services.node.registration import Registration, RegistrationState
 from services.node.table import Table, rows
 from services.process.errors import KubeletError
@@ -24,11 +26,13 @@ ProbeResult = tuple[int, str]
 
 
 class Probes:
-    """Answers for a process; `serving` returns what serves in the node's mode, if anything."""
+    """Answers for a process in a mode; `serving` is what serves in it, once something does."""
 
-    def __init__(self, process: ProcessParts, serving: Callable[[], ModeParts | None]) -> None:
+    def __init__(self, settings: PluginSettings, process: NodeProcess) -> None:
+        self.mode = settings.mode
+        self.serving: DevicePlugin | None = None
+        self._settings = settings
         self._process = process
-        self._serving = serving
         self.routes: Mapping[str, Route] = {
             "/healthz": self.healthz,
             "/readyz": self.readyz,
@@ -37,7 +41,7 @@ class Probes:
 
     async def healthz(self) -> ProbeResult:
         """200 if the registered resources answer on their sockets; 503 with those that don't."""
-        serving = self._serving()
+        serving = self.serving
         # One that isn't registered doesn't count: without a kubelet the plugin is alive, and not
         # ready.
         registered = [
@@ -52,7 +56,7 @@ class Probes:
 
     async def readyz(self) -> ProbeResult:
         """200 if all is registered, and the files are there; 503 with the reasons."""
-        serving = self._serving()
+        serving = self.serving
         if serving is None:
             return HTTPStatus.SERVICE_UNAVAILABLE, _lines(self._waits_for)
         state = serving.node.state
@@ -76,10 +80,9 @@ class Probes:
 
     async def devices(self) -> tuple[int, bytes]:
         """This node's devices and who has them; 503 before the first scan."""
-        serving, process = self._serving(), self._process
+        serving = self.serving
         if serving is None:
-            mode = process.mode.choice.mode
-            table = process.settings.table(mode, SOURCE, (), [self._waits_for])
+            table = self._settings.table(self.mode, SOURCE, (), [self._waits_for])
         else:
             table = await self._table(serving)
         # While another plugin serves here, or a read hangs, an empty table says nothing.
@@ -87,7 +90,7 @@ class Probes:
         status = HTTPStatus.OK if has_scanned else HTTPStatus.SERVICE_UNAVAILABLE
         return status, msgspec.json.encode(table)
 
-    async def _table(self, serving: ModeParts) -> Table:
+    async def _table(self, serving: DevicePlugin) -> Table:
         snapshot = await serving.holders.snapshot()
         state = serving.node.state
         problems = [FIRST_SCAN]
@@ -96,7 +99,7 @@ class Probes:
         problems = [*filter(None, [state.scan_error]), *self._process.files.errors, *problems]
         problems += snapshot.problems
         devices = rows(state.advertised, snapshot.holders)
-        return self._process.settings.table(state.mode, SOURCE, devices, problems)
+        return self._settings.table(state.mode, SOURCE, devices, problems)
 
     @property
     def _waits_for(self) -> str:

@@ -1,35 +1,39 @@
-"""The plugin process: how it starts, serves one mode of its node after the other, and ends."""
+"""The plugin process: how it starts, serves its node in one mode, and ends."""
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import Any, Final
 
 import structlog
 
-from plugin.composition import ModeParts, ProcessParts
-from plugin.node_mode import KNOWN_SECONDS
+from plugin.device_plugin.face import DevicePlugin
+from plugin.metrics import ModeCollector
+from plugin.mode import ModeChoice, ask_once, ask_until_answered, choose, without_annotation
 from plugin.probes import Probes
 from plugin.settings import PluginSettings
 from services.devices.model import PluginMode
 from services.kube.config import may_reach
 from services.kube.connection import ApiConnection, connector
-from services.kube.list_watch import USUAL_TIMING, WatchTiming
-from services.kube.node_watcher import NodeWatcher
+from services.node.events import EventReason
 from services.node.last_mode import last_mode
+from services.node.process_parts import NodeProcess
 from services.process.blocking import DaemonExecutor
-from services.process.errors import AccelbindError, HardwareError, KubeletError
+from services.process.errors import AccelbindError, ClusterError, HardwareError, KubeletError
 from services.process.http import MetricsServer
 from services.process.listening import write_ports
 from services.process.signals import stop_signals
-from services.process.waits import Waits, first_of, innermost
+from services.process.waits import first_of, innermost
 from services.programming.ioctls import KERNEL, DriverCalls
 
 READY: Final = "ready"
-ANOTHER_MODE: Final = "another mode"
 STOPPED: Final = "stopped"
 REMOVED: Final = "the kubelet's folder was removed"
 LOCK_LOST: Final = "another plugin has the lock"
+ANOTHER_MODE: Final = "the node has another mode"
+
+LAST_MODE_SECONDS: Final = 2.0
+"""For reading the mode that was served last."""
 
 log = structlog.get_logger(component="plugin")
 
@@ -37,11 +41,11 @@ log = structlog.get_logger(component="plugin")
 async def run(
     settings: PluginSettings, *, version: str = "", driver_calls: DriverCalls | None = None
 ) -> None:
-    """Serve this node's cards to its kubelet until SIGTERM or SIGINT.
+    """Serve this node's devices to its kubelet until SIGTERM or SIGINT.
 
     Raises:
         AccelbindError: It can't start: a port is in use, a path is too long, or the kubeconfig
-            can't be used.
+            can't be used. Or it has to start again, to serve in another mode.
     """
     asyncio.get_running_loop().set_default_executor(DaemonExecutor())
     connection = None
@@ -54,25 +58,50 @@ async def run(
                 " Events are written, and in region mode no container starts; run with a service"
                 " account that may get pods, or set --kubeconfig or KUBECONFIG"
             )
-        parts = ProcessParts(
-            settings, connection, version=version, driver_calls=driver_calls or KERNEL
-        )
+        plugin = Plugin(settings, connection, driver_calls=driver_calls or KERNEL, version=version)
         try:
-            await Plugin(parts).serve(stop)
+            await plugin.serve(stop)
         finally:
             if connection is not None:
                 await connection.aclose()
 
 
 class Plugin:
-    """A plugin process."""
+    """A plugin process; an empty version is looked up.
 
-    def __init__(self, parts: ProcessParts, watch_timing: WatchTiming = USUAL_TIMING) -> None:
-        self.parts = parts
-        self.serving: ModeParts | None = None
-        """What serves in the node's mode; None before the first one."""
-        self.probes = Probes(parts, lambda: self.serving)
-        self._watch_timing = watch_timing
+    Raises:
+        KubeletError: The path of the kubelet's folder is too long for sockets in it.
+    """
+
+    def __init__(
+        self,
+        settings: PluginSettings,
+        connection: ApiConnection | None = None,
+        *,
+        driver_calls: DriverCalls = KERNEL,
+        version: str = "",
+    ) -> None:
+        self.settings = settings
+        self.process = process = NodeProcess(
+            "plugin",
+            settings,
+            connection,
+            folders=[settings.cdi_dir],
+            driver_calls=driver_calls,
+            version=version,
+        )
+        self.probes = Probes(settings, process)
+        self.mode = ModeCollector(ModeChoice(settings.mode, "flag"))
+        self._connection = connection
+        self._last_mode: PluginMode | None = None
+        self._is_answered = False
+        """Whether the API server has returned the node's annotations."""
+        process.registry.register(self.mode)
+
+    @property
+    def serving(self) -> DevicePlugin | None:
+        """What serves; None before the mode is known."""
+        return self.probes.serving
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set.
@@ -81,9 +110,9 @@ class Plugin:
             AccelbindError: It can't start, or can't go on in this container.
         """
         # Probes answer from the start, also while this plugin waits for the lock.
-        settings, folder = self.parts.settings, self.parts.folder
+        settings, folder = self.settings, self.process.folder
         server = MetricsServer(
-            self.parts.registry, self.probes.routes, before_scrape=self._read_sensors
+            self.process.registry, self.probes.routes, before_scrape=self._read_sensors
         )
         await server.start(settings.metrics_host, settings.metrics_port)
         try:
@@ -105,6 +134,7 @@ class Plugin:
         finally:
             await server.close()
             folder.lock.close()
+        log.info("plugin ends", reason=reason, folder=str(folder.path))
         if reason == REMOVED:
             raise KubeletError(
                 f"{folder.path} was removed on the host, and this container still has the removed"
@@ -112,6 +142,11 @@ class Plugin:
             )
         if reason == LOCK_LOST:
             folder.lock.require()  # raises
+        if reason == ANOTHER_MODE:
+            raise ClusterError(
+                "the API server didn't answer when this plugin began to serve, and says now that"
+                f" the node has mode {self.mode.choice.mode}: only a restarted plugin serves in it"
+            )
         log.info("plugin ended")
 
     async def _read_sensors(self) -> None:
@@ -120,77 +155,90 @@ class Plugin:
 
     async def _run_tasks(self, stop: asyncio.Event) -> str:
         """Run the tasks of the process; return why it ends."""
-        parts = self.parts
-        tasks = {"kubelet": parts.folder.check_forever(), **dict(parts.loops())}
-        if parts.connection is not None:
-            watcher = NodeWatcher(
-                parts.settings.node_name,
-                parts.connection,
-                parts.mode.update,
-                timing=self._watch_timing,
-                on_failure=parts.metrics.watch_failures.labels("Node").inc,
-            )
-            tasks["node"] = watcher.watch_forever()
+        process = self.process
+        tasks = {"kubelet": process.folder.check_forever(), **dict(process.loops())}
         async with asyncio.TaskGroup() as group:
             running = [group.create_task(each, name=name) for name, each in tasks.items()]
-            reason = await self._serve_modes(stop)
+            reason = await first_of({**self._ends(stop), READY: self._become_ready()})
+            if reason == READY:
+                reason = await self._serve(stop)
             for task in running:
                 task.cancel()
         return reason
 
-    async def _serve_modes(self, stop: asyncio.Event) -> str:
-        """Serve in one mode after the other; return why that is over."""
-        folder, node_mode = self.parts.folder, self.parts.mode
-        reason = await first_of({**self._ends(stop), READY: self._may_serve()})
-        while reason in (READY, ANOTHER_MODE):
-            mode = node_mode.choice.mode
-            reason = await self._serve_mode(
-                mode, {**self._ends(stop), ANOTHER_MODE: node_mode.differs(mode)}
-            )
-            log.info("serving in this mode has ended", mode=mode.value, reason=reason)
-        log.info("plugin ends", reason=reason, folder=str(folder.path))
-        return reason
-
     def _ends(self, stop: asyncio.Event) -> dict[str, Coroutine[Any, Any, object]]:
-        folder = self.parts.folder
+        folder = self.process.folder
         return {
             STOPPED: stop.wait(),
             REMOVED: folder.until(lambda: folder.removed),
             LOCK_LOST: folder.until(lambda: folder.lock.is_lost),
         }
 
-    async def _may_serve(self) -> None:
-        """Wait for the lock, then for the node's mode, or for what counts in its place."""
-        folder, lock, mode = self.parts.folder, self.parts.folder.lock, self.parts.mode
+    async def _become_ready(self) -> None:
+        """Wait for the lock, then decide about the node's mode."""
+        folder, lock = self.process.folder, self.process.folder.lock
         await folder.until(lambda: lock.is_active or bool(lock.waits_for))
         if lock.waits_for:
-            self.parts.plugin_events.second_plugin(lock.waits_for)
+            text = f"{lock.waits_for}: this one waits until it ends"
+            self._record("plugin", EventReason.SECOND_PLUGIN, text)
         await folder.until(lambda: lock.is_active)
-        if self.parts.connection is None or await mode.known(KNOWN_SECONDS):
-            return
-        with contextlib.suppress(HardwareError):  # it hangs: then --mode counts
-            last = await self.parts.calls.run(
-                "kubelet files",
-                lambda: last_mode(folder.path),
-                timeout=KNOWN_SECONDS,
-                what=f"reading in {folder.path}",
-            )
-            mode.resume(last)
+        self._last_mode = await self._read_last_mode()
+        if self._connection is not None:
+            annotations = await ask_once(self._connection, self.settings.node_name)
+            self._decide(annotations)
 
-    async def _serve_mode(self, mode: PluginMode, ends: Waits) -> str:
-        """Serve in a mode until the first of some ends has come, and return its name."""
+    async def _read_last_mode(self) -> PluginMode | None:
+        folder = self.process.folder.path
+        with contextlib.suppress(HardwareError):  # it hangs: then --mode counts
+            return await self.process.calls.run(
+                "kubelet files",
+                lambda: last_mode(folder),
+                timeout=LAST_MODE_SECONDS,
+                what=f"reading in {folder}",
+            )
+        return None
+
+    def _decide(self, annotations: Mapping[str, str] | None) -> None:
+        """Note the node's mode, and report it; None if its annotations are unknown."""
+        configured, last = self.settings.mode, self._last_mode
+        self._is_answered = annotations is not None
+        if annotations is None:
+            self.mode.choice = without_annotation(configured, last)
+            return
+        now = self.mode.choice = choose(configured, last, annotations)
+        if now.error:
+            log.warning("the node's annotation is not understood", reason=now.error)
+            self._record("mode", EventReason.MODE_ANNOTATION_INVALID, now.error)
+        elif last not in (None, now.mode):
+            why = "its annotation says so" if now.source == "annotation" else "it has no annotation"
+            text = f"mode {now.mode}: {why}; it was {last}"
+            self._record("mode", EventReason.MODE_CHANGED, text)
+
+    def _record(self, subject: str, reason: EventReason, text: str) -> None:
+        self.process.events.record_on_node(subject, reason, text, warning=reason.warning)
+
+    async def _serve(self, stop: asyncio.Event) -> str:
+        """Serve until one of the ends has come, and return its name."""
+        ends = self._ends(stop)
+        if self._connection is not None and not self._is_answered:
+            ends[ANOTHER_MODE] = self._until_another_mode(self._connection)
         async with asyncio.TaskGroup() as group:
-            self.serving = ModeParts(mode, self.parts, group)
-            running = group.create_task(self.serving.run())
+            choice = self.mode.choice
+            log.info("the node's mode", mode=choice.mode.value, source=choice.source)
+            serving = DevicePlugin(choice.mode, self.settings, self.process, group)
+            self.probes.mode, self.probes.serving = choice.mode, serving
+            running = group.create_task(serving.run())
             reason = await first_of(ends)
-            # The scans end first: none of them may offer again what is then withdrawn.
+            # The scans end first: none of them may offer again what ends. No empty list is sent:
+            # the devices will be back soon, and the kubelet keeps their number meanwhile.
             running.cancel()
             await asyncio.wait([running])
-            if reason == ANOTHER_MODE:
-                # A stream that ends without an empty list leaves the old capacity behind for
-                # minutes. A list that can't be sent now is sent in the next mode. When the process
-                # ends, none is sent: the devices will be back soon, and the kubelet keeps their
-                # number meanwhile.
-                self.serving.resources.withdraw()
-            self.serving.resources.close()
+            serving.resources.close()
         return reason
+
+    async def _until_another_mode(self, connection: ApiConnection) -> None:
+        """Ask for the annotations until they are known; return if they name another mode."""
+        served = self.mode.choice.mode
+        self._decide(await ask_until_answered(connection, self.settings.node_name))
+        if self.mode.choice.mode is served:
+            await asyncio.Event().wait()

@@ -51,6 +51,10 @@ class PluginSettings(NodeSettings, ModeSettings):
     )
     """Where the host has the OCI hook; the container runtime starts it from there."""
 
+    def is_hooked(self, mode: PluginMode) -> bool:
+        """Whether an OCI hook has the functions programmed in a mode."""
+        return mode is PluginMode.REGION and self.programming is Programming.OCI_HOOK
+
     @model_validator(mode="after")
     def _complete(self) -> Self:
         if self.cdi and self.cdi_dir is None:

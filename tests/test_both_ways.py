@@ -18,7 +18,6 @@ from accelbind.device_classes import type_class
 from dra.composition import DraParts
 from dra.process import Dra
 from dra.settings import DraSettings
-from plugin.composition import ProcessParts
 from plugin.process import Plugin
 from plugin.settings import PluginSettings
 from services.containers import holder_source
@@ -52,7 +51,7 @@ ENGINE: dict[str, Any] = {
 
 
 def plugin(settings: Mapping[str, Any], connection: ApiConnection) -> Serve:
-    return Plugin(ProcessParts(PluginSettings(mode=PluginMode.NONE, **settings), connection)).serve
+    return Plugin(PluginSettings(mode=PluginMode.NONE, **settings), connection).serve
 
 
 def driver(settings: Mapping[str, Any], connection: ApiConnection) -> Serve:

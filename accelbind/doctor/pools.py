@@ -9,10 +9,10 @@ from accelbind.doctor.cluster import APPLY, Cluster, Json, name_of, part
 from accelbind.doctor.model import CheckStatus, Line, failed, ok, skipped, warning
 from accelbind.doctor.workloads import PLUGIN_CONTAINER, is_pool, read_nodes, read_offered
 from accelbind.survey import ENDED
-from plugin.node_mode import ANNOTATED, ANNOTATION
+from plugin.mode import ANNOTATED, ANNOTATION
 from services.admission.findings import add_advertised
 from services.devices.model import PluginMode
-from services.names import DEVICE_DOMAIN, REGION_PREFIX
+from services.names import DEVICE_DOMAIN, FUNCTION_PREFIX, REGION_PREFIX, UNIT_RESOURCE
 from services.process.objects import is_kind
 from services.process.settings import variable
 from services.process.text import count, listing, plain
@@ -23,6 +23,14 @@ Place: TypeAlias = tuple[str, ...]
 LABEL: Final = "accelbind.dev/plugin"
 _SHOWN: Final = 10
 """Nodes that a sentence names; a command names all of them."""
+_OFFERED: Final = {
+    PluginMode.AF: FUNCTION_PREFIX,
+    PluginMode.REGION: REGION_PREFIX,
+    PluginMode.REGIONDEVEL: REGION_PREFIX,
+    PluginMode.UNITS: UNIT_RESOURCE,
+    PluginMode.BDF: UNIT_RESOURCE,
+}
+"""Start of the names of the resources that FPGAs have in a mode."""
 _KEEPS_AWAY: Final = ("NoSchedule", "NoExecute")
 _CONDITION: Final = "node.kubernetes.io/"
 """Prefix of taints by which Kubernetes reports conditions."""
@@ -126,6 +134,7 @@ def check_pools(cluster: Cluster) -> Iterator[Line]:
         return
     lines = [_line(place, names, pools) for place, names in sorted(nodes.items())]
     yield from lines
+    yield from _other_modes(cluster.once(read_nodes), pools, cluster.namespace)
     yield from _shared_regions(cluster.once(read_nodes), pools)
     if covered or all(line.state is not CheckStatus.FAILED for line in lines):
         yield ok(f"plugins cover {count(covered, 'node')}")
@@ -149,6 +158,26 @@ def _place(node: Json, pools: Sequence[Pool], *, offers: bool) -> Place:
     if taints and taints[0]:
         return "tainted", plain(", ".join(taints[0]))
     return ("uncovered",)
+
+
+def _other_modes(nodes: Sequence[Json], pools: Sequence[Pool], namespace: str) -> Iterator[Line]:
+    # A plugin reads its node's mode when it starts.
+    for node in nodes:
+        offered = {
+            key for key, amount in part(node, "status", "capacity").items() if str(amount) != "0"
+        }
+        for pool in pools:
+            mode, name = pool.mode_on(node), name_of(node)
+            others = tuple(set(_OFFERED.values()) - {_OFFERED.get(mode, "")})
+            wrong = sorted(each for each in offered if each.startswith(others))
+            if name in pool.nodes and wrong:
+                yield warning(
+                    f"node {name} is to serve mode {mode}, and offers"
+                    f" {listing([plain(each) for each in wrong], most=2)}: its plugin started in"
+                    " another mode",
+                    f"drain the node, and restart its plugin: kubectl -n {namespace} delete pod"
+                    f" --field-selector spec.nodeName={name} -l app.kubernetes.io/name={pool.name}",
+                )
 
 
 def _shared_regions(nodes: Sequence[Json], pools: Sequence[Pool]) -> Iterator[Line]:

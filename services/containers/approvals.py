@@ -6,7 +6,6 @@ from typing import Final
 
 from services.containers.identity import ContainerIdentity
 from services.containers.wanted import WantedFunctions
-from services.devices.model import PluginMode
 
 MAX_APPROVALS: Final = 4096
 """A node has 110 pods by default; the oldest approvals go first."""
@@ -14,10 +13,8 @@ MAX_APPROVALS: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What a container starts with: devices of a resource, in a mode of the node."""
+    """What a container starts with: devices of a resource."""
 
-    # One resource name stands for a region in two modes, with other rights in each.
-    mode: PluginMode
     resource: str
     devices: frozenset[str]
 

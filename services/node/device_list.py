@@ -37,6 +37,9 @@ class DeviceListServer(rpc.DevicePluginServicer):
     The kubelet needs no answer before it starts a container; allocations are not served.
     """
 
+    allocates = False
+    """Whether devices can be allocated."""
+
     def __init__(
         self, resource: str, devices: Mapping[str, Device], path: Path, counted: Counted
     ) -> None:

@@ -42,7 +42,7 @@ class EventReason(StrEnum):
     ERRORS_NOT_CLEARED = "ErrorsNotCleared", "Node", "Warning"
     """They couldn't be: the port stays unhealthy."""
     MODE_CHANGED = "ModeChanged", "Node", "Normal"
-    """The node's annotation has changed the mode, or was taken away."""
+    """The plugin starts in another mode than the one that was served last."""
     MODE_ANNOTATION_INVALID = "ModeAnnotationInvalid", "Node", "Warning"
     """The node's annotation names no mode: the one before is kept."""
     REGISTRATION_FAILED = "RegistrationFailed", "Node", "Warning"

@@ -5,9 +5,6 @@ that is restarted during an outage must not offer the ports of regions that cont
 """
 
 import asyncio
-import contextlib
-import json
-import os
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -28,22 +25,12 @@ FILE: Final = "accelbind/mode"
 every file there but its checkpoint, and leaves folders alone
 (`pkg/kubelet/cm/devicemanager/manager.go`)."""
 
-OLDER: Final = "accelbind/offered.json"
-"""Where older versions keep the mode. If it is there, such a version has served since: it writes no
-records of ours, so all of them are deleted, and then this file."""
-
-OLDER_MARK: Final = "accelbind/untrusted.json"
-"""Older versions trust the ids that ports show, and records of their own which age meanwhile. With
-this content they program every port again, so that a rollback starts no wrong function."""
-
-UNTRUSTED: Final = b'{"since": null}\n'
-
 SECONDS: Final = 5.0
 """For reading and writing once."""
 
 MODE: Final = 0o600
 
-_MAX_BYTES: Final = 4 << 20
+_MAX_BYTES: Final = 64
 _REGION_MODES: Final = (PluginMode.REGION, PluginMode.REGIONDEVEL)
 
 log = structlog.get_logger(component="node")
@@ -52,10 +39,9 @@ log = structlog.get_logger(component="node")
 def last_mode(plugins: Path) -> PluginMode | None:
     """The mode that was served last on this node; None if it is unknown."""
     try:
-        if older := _read(plugins / OLDER):
-            return PluginMode(json.loads(older)["mode"])
-        return PluginMode(_read(plugins / FILE).strip())
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        with open_regular(plugins / FILE) as file:
+            return PluginMode(file.read(_MAX_BYTES).decode().strip())
+    except (OSError, ValueError):
         return None
 
 
@@ -96,11 +82,10 @@ async def enter_mode(
 
 
 def _enter(mode: PluginMode, plugins: Path, records: PortRecords, *, keep_empty: bool) -> bool:
-    last, older = last_mode(plugins), plugins / OLDER
-    has_older = os.path.lexists(older)
+    last = last_mode(plugins)
     # Mode regiondevel hands out the power to program, so no record outlives it. An unknown mode may
     # have been that one.
-    if has_older or last is None or PluginMode.REGIONDEVEL in (mode, last):
+    if last is None or PluginMode.REGIONDEVEL in (mode, last):
         try:
             records.delete_all(keep_empty=keep_empty)
         except HardwareError as error:
@@ -110,11 +95,10 @@ def _enter(mode: PluginMode, plugins: Path, records: PortRecords, *, keep_empty:
                 raise
             log.warning("records of what is in ports are not deleted", reason=str(error))
             return False
-    if last is mode and not has_older:
+    if last is mode:
         return True
     try:
         _write(mode, plugins)
-        older.unlink(missing_ok=True)
     except OSError as error:
         if last is not None:  # the file says another mode
             raise
@@ -124,16 +108,12 @@ def _enter(mode: PluginMode, plugins: Path, records: PortRecords, *, keep_empty:
 
 
 def _write(mode: PluginMode, plugins: Path) -> str:
-    """Write the files that differ; return how one was found, if any."""
-    found = ""
-    for path, content in (
-        (plugins / OLDER_MARK, UNTRUSTED),
-        (plugins / FILE, f"{mode}\n".encode()),
-    ):
-        if fault := file_fault(path, content, mode=MODE):
-            path.parent.mkdir(mode=0o755, exist_ok=True)
-            replace_file(path, content, mode=MODE)
-            found = found or f"{path.name}: {fault}"
+    """Write the file if it differs; return how it was found, if so."""
+    path, content = plugins / FILE, f"{mode}\n".encode()
+    found = file_fault(path, content, mode=MODE)
+    if found:
+        path.parent.mkdir(mode=0o755, exist_ok=True)
+        replace_file(path, content, mode=MODE)
     return found
 
 
@@ -172,9 +152,3 @@ class ModeKeeper:
         if found:
             self._kept.restored(Kept.MODE, path, found)
         self._kept.update(Kept.MODE, error)
-
-
-def _read(path: Path) -> str:
-    with contextlib.suppress(FileNotFoundError), open_regular(path) as file:
-        return file.read(_MAX_BYTES).decode()
-    return ""

@@ -1,17 +1,21 @@
-"""What plugin and DRA driver have alike, for as long as their process lives."""
+"""The parts of a process on a node that outlive what it serves: in a mode, or to DRA."""
 
 from collections.abc import Coroutine, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from services.containers.pod_source import ApiServerPods
 from services.kube.connection import ApiConnection
-from services.kube.events import EventRecord, EventRecorder
+from services.kube.events import EventRecorder
+from services.kubelet.sockets import plugins_folder
 from services.node.kept_files import KeptFiles
+from services.node.kubelet_folder import KubeletFolder
 from services.node.metrics import NodeMetrics
 from services.node.removed_folders import end_if_removed
 from services.node.settings import NodeSettings
 from services.process import http
 from services.process.blocking import BlockingCalls
+from services.programming.ioctls import KERNEL, DriverCalls
 
 
 class NodeProcess:
@@ -19,6 +23,9 @@ class NodeProcess:
 
     Events are written through `connection`; without one they are dropped. `name` is `plugin` or
     `dra`, an empty `version` is looked up. Besides the state folder it writes to `folders`.
+
+    Raises:
+        KubeletError: The path of the kubelet's folder is too long for sockets in it.
     """
 
     def __init__(
@@ -26,10 +33,14 @@ class NodeProcess:
         name: str,
         settings: NodeSettings,
         connection: ApiConnection | None,
-        version: str,
         *,
         folders: Iterable[Path | None],
+        driver_calls: DriverCalls = KERNEL,
+        version: str = "",
     ) -> None:
+        self.driver_calls = driver_calls
+        self.pods = ApiServerPods(connection) if connection else None
+        self.folder = KubeletFolder(plugins_folder(settings.kubelet_dir))
         self.calls = BlockingCalls()
         self._folders = [each for each in (settings.state_dir, *folders) if each is not None]
         self.registry = http.new_registry()
@@ -42,10 +53,6 @@ class NodeProcess:
             host=settings.node_name,
             results=self.node_metrics.events,
         )
-
-    def record_event(self, event: EventRecord) -> None:
-        """Have an Event written soon."""
-        self.events.record(event)
 
     def loops(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         """What runs as long as the process, by name."""

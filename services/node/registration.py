@@ -4,8 +4,8 @@
          ▲                                                                           │
          └──────────────── close the server, wait a little ◄─────────────────────────┘
 
-A registration is lost when the kubelet has a new socket (it restarted), when its stream ends, or
-when somebody has deleted our socket.
+A registration is lost when the kubelet has a new socket (it restarted), when its stream ends, when
+somebody has deleted our socket, or when a resource that was registered without devices has some.
 """
 
 import asyncio
@@ -50,6 +50,7 @@ NO_ANSWER: Final = "nothing answers"
 """Start of the error while the kubelet is away."""
 
 RESTARTED: Final = "the kubelet restarted"
+OUTGROWN: Final = "there are devices again"
 LOST: Final = "its socket was deleted"
 
 log = structlog.get_logger(component="node")
@@ -93,6 +94,8 @@ class Registration:
         self._on_lost = on_lost
         self._backoff = Backoff(REGISTER_FIRST_SECONDS)
         self._has_devices = asyncio.Event()
+        self._outgrown = asyncio.Event()
+        """Set once there are devices that the server can't allocate."""
         self._outage = Outage(
             log,
             "registration failed, will try again",
@@ -113,7 +116,9 @@ class Registration:
             self._has_devices.set()
         else:
             self._has_devices.clear()
-        if self.server is not None:
+        if self.server is not None and devices and not self.server.allocates:
+            self._outgrown.set()
+        elif self.server is not None:
             self.server.update(devices)
 
     async def keep_registered(self) -> None:
@@ -132,6 +137,7 @@ class Registration:
                             RESTARTED: self._restarted(identity),
                             "the kubelet ended its stream": server.cut.wait(),
                             LOST: self._lost(server.path),
+                            OUTGROWN: self._outgrown.wait(),
                         }
                     )
                 if reason == LOST and self._folder.kubelet == identity:
@@ -166,6 +172,7 @@ class Registration:
     @contextlib.asynccontextmanager
     async def _serving(self) -> AsyncIterator[DeviceListServer]:
         # The kubelet dials back before it answers `Register`: the server is there before.
+        self._outgrown.clear()
         server = self.server = self._create_server(self.devices, self._folder.new_socket())
         try:
             await server.start()

@@ -2,14 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import NoReturn
 
 import structlog
 
 from services.devices.model import Device
 from services.node.counted import Counted
 from services.node.registration import Registration
-from services.node.state import NodeState
 
 Devices = Mapping[str, Device]
 
@@ -38,13 +36,6 @@ class ResourceSet:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         """Of each registration, until it has ended."""
 
-    async def offer_forever(self, state: NodeState) -> NoReturn:
-        """Offer what the node has after each step of its ledger, until cancelled."""
-        due = state.follow()
-        while True:
-            await due.wait()
-            self.offer(state.advertised.resources)
-
     def offer(self, resources: Mapping[str, Devices]) -> None:
         """Offer these resources; withdraw what the kubelet still counts of anything else."""
         for resource, devices in resources.items():
@@ -52,7 +43,7 @@ class ResourceSet:
         counted = self._counted.resources()
         for resource in sorted({*self.registrations, *counted} - resources.keys()):
             registration = self.registrations.get(resource)
-            if registration is None or registration.devices:  # None: another mode offered it
+            if registration is None or registration.devices:  # None: of another process or function
                 log.warning("resource has no devices any more", resource=resource)
                 self._offer(resource, {})
             elif resource not in counted:
@@ -66,11 +57,6 @@ class ResourceSet:
             if server is not None and server.opened.is_set() and not server.cut.is_set():
                 server.resend()
                 return
-
-    def withdraw(self) -> None:
-        """Withdraw all devices."""
-        for registration in self.registrations.values():
-            registration.update({})
 
     def close(self) -> None:
         """End all registrations with their streams and sockets; the group waits for them."""

@@ -27,7 +27,7 @@ from simulator.driver import DriverStandIn, raw_bitstream
 from simulator.kubelet.pods import Phase, PodState
 from simulator.kubelet.standin import KubeletStandIn
 from tests.plugin.support import REGION, container, functions, pod
-from tests.plugin.test_annotation import mapping
+from tests.plugin.test_mode import mapping
 from tests.support import Process, Processes, clean_environment, eventually_async, soak
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import yaml
 
-from plugin.node_mode import ANNOTATION
+from plugin.mode import ANNOTATION
 from services.node.table import Row, Table
 from simulator.bitstreams import make_gbs
 from simulator.cards import A10_INTERFACE, NLB0, NLB3

@@ -94,7 +94,7 @@ def test_a_start_is_refused_while_a_process_has_the_port(bed: Bed, cluster: Clus
         ("units", ["0", "1"], set()),
     ],
 )
-def test_a_mode_gives_its_devices_and_a_change_of_it_others(
+def test_a_mode_gives_its_devices_and_the_next_one_others(
     bed: Bed, cluster: Cluster, mode: str, devices: list[str], nodes: set[str]
 ) -> None:
     with cluster.serving("plugin", "--mode", mode, "--units", "2", "--enforce-mappings", "never"):
@@ -104,8 +104,8 @@ def test_a_mode_gives_its_devices_and_a_change_of_it_others(
         cluster.create(mode, container("c", resource, 2))
         assert cluster.runs(mode)["c"] == nodes
         cluster.delete(mode)
-        cluster.annotate("region")
-        eventually(lambda: bed.call("table").mode == "region")
+    cluster.annotate("region")
+    with cluster.serving("plugin", "--mode", mode, "--enforce-mappings", "never"):
         cluster.offers(*REGIONS)
         cluster.wants("region", NLB3)
         (port,) = cluster.runs("region")["c0"]

@@ -27,7 +27,7 @@ from tests.manifests.rendering import (
 from tests.manifests.rights import Access, asked, beyond, idle, rights_of
 from tests.manifests.running import PATIENCE, bundled, certs, cluster, mounted, plugin, webhook
 from tests.plugin.support import AF, REGION, container, functions, pod
-from tests.plugin.test_annotation import annotate
+from tests.plugin.test_mode import annotate
 from tests.services.building import function
 from tests.support import Processes, eventually_async
 
@@ -106,7 +106,7 @@ async def test_the_plugin_asks_for_what_its_account_may_and_for_all_of_it(
         KubeletStandIn(short_dir / "k", node_name="n1", retry_seconds=0.05) as kubelet,
     ):
         annotate(api, mode)
-        plugin(processes, short_dir, api, enforced=folder.startswith("components"))
+        process = plugin(processes, short_dir, api, enforced=folder.startswith("components"))
         await kubelet.until(lambda: kubelet.allocatable.get(resource) == 1, timeout=PATIENCE)
         named = functions(afu) if mode == "region" else []
         spec = pod("p", container("c", resource, 1, named))
@@ -117,6 +117,8 @@ async def test_the_plugin_asks_for_what_its_account_may_and_for_all_of_it(
         if afu == NLB3:
             await eventually_async(partial(reported, api, "ProgrammingFailed"), timeout=PATIENCE)
         annotate(api, "nonsense")
+        process.terminate()
+        plugin(processes, short_dir, api, enforced=folder.startswith("components"))
         await eventually_async(partial(reported, api, "ModeAnnotationInvalid"), timeout=PATIENCE)
         await eventually_async(lambda: not idle(rights, asked(api)), timeout=PATIENCE)
         assert beyond(rights, asked(api)) == set()

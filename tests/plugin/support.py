@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from plugin.composition import ModeParts, ProcessParts
+from plugin.device_plugin.face import DevicePlugin
 from plugin.process import Plugin
 from plugin.settings import PluginSettings
 from services.bitstreams.storage import BitstreamStorage
@@ -16,7 +16,6 @@ from services.containers.pod_source import ApiServerPods
 from services.devices.model import PluginMode
 from services.kube.connection import ApiConnection, connector
 from services.kube.events import EventRecord
-from services.kube.list_watch import WatchTiming
 from services.kubelet.sockets import plugins_folder
 from services.mappings.index import MappingIndex, NamespaceMappings, build_index
 from services.mappings.model import parse
@@ -32,10 +31,6 @@ AF = "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"
 """The resource of NLB0 on an A10 card."""
 
 REGION = f"fpga.intel.com/region-{A10_INTERFACE}"
-
-
-QUICK = WatchTiming(first=0.01, longest=0.1, steady=0.5)
-"""For an API server in this process."""
 
 
 def settings(folder: Path, mode: PluginMode = PluginMode.AF, **values: Any) -> PluginSettings:
@@ -109,7 +104,7 @@ def functions(*afus: str, interface: str = A10_INTERFACE) -> list[dict[str, str]
     return env
 
 
-def serving(plugin: Plugin) -> ModeParts:
+def serving(plugin: Plugin) -> DevicePlugin:
     """What serves in the node's mode, which must have begun."""
     assert plugin.serving is not None
     return plugin.serving
@@ -159,20 +154,21 @@ async def running(
     """
     stop = asyncio.Event()
     connection = ApiConnection(connector(api.kubeconfig_path)) if api else None
-    parts = ProcessParts(options, connection, driver_calls=SimulatedCalls())
-    parts.pods = pods or parts.pods
+    plugin = Plugin(options, connection, driver_calls=SimulatedCalls())
+    plugin.process.pods = pods or plugin.process.pods
     if events is not None:
-        parts.events.record = events.append  # type: ignore[assignment,method-assign]
-    plugin = Plugin(parts, QUICK)
+        plugin.process.events.record = events.append  # type: ignore[assignment,method-assign]
     task = asyncio.create_task(plugin.serve(stop))
     try:
         yield plugin
     finally:
         stop.set()
-        async with asyncio.timeout(60):
-            await task
-        if connection is not None:
-            await connection.aclose()
+        try:
+            async with asyncio.timeout(60):
+                await task
+        finally:
+            if connection is not None:
+                await connection.aclose()
 
 
 @dataclass

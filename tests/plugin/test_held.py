@@ -64,7 +64,7 @@ async def test_a_region_that_a_container_has_is_no_free_port_after_a_change_of_m
 async def test_errors_that_a_container_left_are_cleared_once_nobody_has_the_port(bed: Bed) -> None:
     card = bed.rack.add_card(CardSpec("opae"))
     async with bed.running() as plugin:
-        sample = plugin.parts.registry.get_sample_value
+        sample = plugin.process.registry.get_sample_value
         cleared = partial(sample, "accelbind_errors_cleared_total", {"outcome": "cleared"})
         await bed.offers(1)
         started = await bed.start("p", container("c", AF))

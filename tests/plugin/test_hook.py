@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from plugin.composition import ProcessParts
 from plugin.process import Plugin
 from services.devices.model import PluginMode
 from services.kube.events import EventRecord
@@ -99,7 +98,7 @@ def card(bed: Bed) -> str:
 
 def hook_calls(plugin: Plugin, outcome: str) -> float | None:
     name = "accelbind_hook_calls_total"
-    return plugin.parts.registry.get_sample_value(name, {"outcome": outcome})
+    return plugin.process.registry.get_sample_value(name, {"outcome": outcome})
 
 
 @pytest.mark.usefixtures("card")
@@ -318,5 +317,5 @@ async def test_a_socket_that_can_not_be_made_ends_the_plugin_in_words(
     options = settings(short_dir, PluginMode.REGION, **told, state_dir=short_dir / "file" / "state")
     with capture_logs() as logs, pytest.raises(KubeletError, match="the OCI hook's socket"):
         async with asyncio.timeout(60):
-            await Plugin(ProcessParts(options)).serve(asyncio.Event())
+            await Plugin(options).serve(asyncio.Event())
     assert [line["event"] for line in logs if line["log_level"] in {"error", "critical"}] == []

@@ -16,7 +16,6 @@ import grpc
 import grpc.aio
 import pytest
 
-from plugin.composition import ProcessParts
 from plugin.process import Plugin
 from services.devices.cdi import KIND
 from services.devices.hardware.events import follow_card_events
@@ -218,7 +217,7 @@ async def test_a_mounted_folder_that_was_removed_ends_the_plugin(
     folder = os.open(host, os.O_RDONLY)
     try:  # such a link leads to a folder that was removed, as a mount does
         plugins_folder(short_dir / "k").symlink_to(f"/proc/self/fd/{folder}")
-        plugin = Plugin(ProcessParts(settings(short_dir)))
+        plugin = Plugin(settings(short_dir))
         if not served:
             shutil.rmtree(host)
         task = asyncio.create_task(plugin.serve(asyncio.Event()))
@@ -243,7 +242,7 @@ async def test_what_stands_in_the_way_of_a_start_is_an_error(
     short_dir: Path, values: dict[str, Any], text: str
 ) -> None:
     with pytest.raises(AccelbindError, match=text):
-        await Plugin(ProcessParts(settings(short_dir, **values))).serve(asyncio.Event())
+        await Plugin(settings(short_dir, **values)).serve(asyncio.Event())
 
 
 @pytest.mark.usefixtures("card")
@@ -254,7 +253,7 @@ async def test_of_two_plugins_the_second_waits_through_restarts_of_the_kubelet(b
             await bed.offers(1)
             other = bed.running(ports_file=bed.folder / "second")
             second = await stack.enter_async_context(other)
-            await eventually_async(lambda: second.parts.folder.lock.waits_for)
+            await eventually_async(lambda: second.process.folder.lock.waits_for)
             assert second.serving is None, "nothing is composed"
             for _ in range(3):
                 seen |= {path.name.split("-")[1] for path in folder.glob("accelbind-*.sock")}
@@ -270,7 +269,7 @@ async def test_of_two_plugins_the_second_waits_through_restarts_of_the_kubelet(b
 async def test_a_plugin_whose_new_folder_another_one_has_locked_ends(short_dir: Path) -> None:
     folder = plugins_folder(short_dir / "k")
     folder.mkdir(parents=True)
-    plugin = Plugin(ProcessParts(settings(short_dir)))
+    plugin = Plugin(settings(short_dir))
     task = asyncio.create_task(plugin.serve(asyncio.Event()))
     await eventually_async(lambda: plugin.serving is not None)
     other = NodeLock(folder)

@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 import pytest
 from structlog.testing import capture_logs
 
-from plugin.composition import ProcessParts
 from plugin.process import Plugin
 from services.devices.model import PluginMode
 from services.process.errors import AccelbindError
@@ -36,7 +35,7 @@ def replace_by_file(path: Path) -> None:
 
 
 def has_restored(plugin: Plugin, kind: str, wanted: int) -> bool:
-    return restored(plugin.parts.registry, kind) == wanted
+    return restored(plugin.process.registry, kind) == wanted
 
 
 def removed(folder: Path) -> bool:
@@ -75,7 +74,7 @@ async def test_a_file_is_restored_after_the_next_scan(bed: Bed, kind: str, damag
         with capture_logs() as logs:
             damage(path)
             await eventually_async(lambda: written(path) == before)
-            await eventually_async(lambda: restored(plugin.parts.registry, kind) == 1)
+            await eventually_async(lambda: restored(plugin.process.registry, kind) == 1)
         lines = [each["file"] for each in logs if each["event"] == "a lost file is restored"]
         assert lines == [str(path)]
         await eventually_async(lambda: is_ready(plugin))
@@ -128,7 +127,7 @@ async def test_the_hook_is_answered_after_its_socket_was_lost(bed: Bed, damage: 
         runtime = Runtime(bed.folder)
         runtime.configure("uid")
         damage(path)
-        await eventually_async(lambda: restored(plugin.parts.registry, "hook-socket") == 1)
+        await eventually_async(lambda: restored(plugin.process.registry, "hook-socket") == 1)
         assert path.stat().st_mode & 0o7777 == 0o600
         code, text = await asyncio.to_thread(runtime.run, runtime.state(), str(path), "dfl-fme.0")
         assert (code, "which the kubelet has not allocated to it" in text) == (1, True), text
@@ -144,7 +143,7 @@ async def test_a_mounted_folder_that_was_removed_ends_the_plugin(
     folder = os.open(host, os.O_RDONLY)
     try:  # such a link leads to a folder that was removed, as a mount does
         (short_dir / which).symlink_to(f"/proc/self/fd/{folder}")
-        plugin = Plugin(ProcessParts(settings(short_dir, cdi_dir=short_dir / "cdi")))
+        plugin = Plugin(settings(short_dir, cdi_dir=short_dir / "cdi"))
         task = asyncio.create_task(plugin.serve(asyncio.Event()))
         await eventually_async(lambda: plugin.serving and plugin.serving.node.state.inventory)
         await eventually_async(lambda: removed(host))

@@ -7,8 +7,9 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from plugin.metrics import ModeCollector, PluginMetrics
-from plugin.node_mode import NodeMode
+from plugin.device_plugin.metrics import PluginMetrics
+from plugin.metrics import ModeCollector
+from plugin.mode import ModeChoice
 from services.containers.holders import Holder, Holders
 from services.devices.model import Card, Device, Inventory, PciFunction, PluginMode, Problem
 from services.devices.resources import AdvertisedResources
@@ -17,7 +18,7 @@ from services.node.ledger import Rules
 from services.node.metrics import NodeCollector
 from services.node.state import NodeState
 from services.process.http import new_registry
-from tests.services.node.support import Recorder, set_state
+from tests.services.node.support import set_state
 
 OK = Device("p0", "d/r", card="region0", numa_node=1)
 BAD = replace(OK, id="p1", reasons=(Problem("a", "m"), Problem("b", "m")))
@@ -42,8 +43,7 @@ class Node:
     def __post_init__(self) -> None:
         self.metrics = PluginMetrics(self.registry)
         known, scanner = cast("Any", self), cast("Any", SimpleNamespace(hanging=("one", "other")))
-        mode = NodeMode(PluginMode.AF, Recorder())
-        self.registry.register(ModeCollector(mode))
+        self.registry.register(ModeCollector(ModeChoice(PluginMode.AF, "flag")))
         self.collector = NodeCollector(self.state, scanner, known)
         self.registry.register(self.collector)
 

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from plugin.node_events import ABSENCES, FAILURES, PluginEvents
-from plugin.node_mode import ANNOTATION, NodeMode
+from plugin.device_plugin.events import ABSENCES, FAILURES, PluginEvents
 from services.devices.model import Card, Device, Inventory, PluginMode, Problem
 from services.devices.resources import AdvertisedResources
 from services.devices.types.build import NOT_MATCHED
@@ -181,21 +180,6 @@ def test_registrations_are_told_once_they_keep_failing(
     assert told.take() == [(RESOURCE, "Registered", False)]
     told.events.registered(RESOURCE, "")
     assert told.take() == []
-
-
-def test_the_mode_and_a_second_plugin_are_told(told: Told) -> None:
-    mode = NodeMode(PluginMode.AF, told.recorder)
-    mode.update({})
-    assert told.take() == [], "it is as it was to be"
-    mode.update({ANNOTATION: "region"})
-    assert told.happenings[0].message == "mode region: its annotation says so; it was af"
-    mode.update({ANNOTATION: "fast"})
-    told.events.second_plugin("another accelbind serves on this node")
-    assert told.take() == [
-        ("mode", "ModeChanged", False),
-        ("mode", "ModeAnnotationInvalid", True),
-        ("plugin", "SecondPlugin", True),
-    ]
 
 
 CLEARING: Attempt = ("0000:5e:00.0", "port.0", 0x40)

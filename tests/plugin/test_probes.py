@@ -11,8 +11,10 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from plugin.composition import ModeParts, ProcessParts
+from plugin.device_plugin.face import DevicePlugin
 from plugin.probes import Probes
+from plugin.process import Plugin
+from plugin.settings import PluginSettings
 from services.devices.model import Device, Inventory, PluginMode, Problem
 from services.devices.resources import AdvertisedResources
 from services.node.kept_files import KeptFiles
@@ -56,7 +58,9 @@ def probes_of(*registrations: FakeRegistration, state: NodeState | None = None) 
     resources = SimpleNamespace(registrations={each.resource: each for each in registrations})
     parts: Any = SimpleNamespace(resources=resources, node=SimpleNamespace(state=state))
     process = SimpleNamespace(files=KeptFiles(NodeMetrics(CollectorRegistry()).files))
-    return Probes(cast("ProcessParts", process), lambda: parts)
+    probes = Probes(PluginSettings(node_name="n1"), cast("Any", process))
+    probes.serving = parts
+    return probes
 
 
 async def test_alive_means_that_registered_sockets_answer() -> None:
@@ -115,18 +119,18 @@ async def test_ready_means_that_all_is_registered_or_there_is_nothing_to_registe
 
 
 async def test_the_devices_come_with_all_that_is_wrong_on_the_node(short_dir: Path) -> None:
-    process = ProcessParts(settings(short_dir))
-    serving: list[ModeParts] = []
-    probes = Probes(process, lambda: serving[0] if serving else None)
+    options = settings(short_dir)
+    process = Plugin(options).process
+    probes = Probes(options, process)
     assert (await probes.readyz())[0] == 503
     status, text = await probes.devices()
     assert (status, json.loads(text)["problems"]) == (503, ["the first scan is under way"])
     async with asyncio.TaskGroup() as group:
-        serving.append(ModeParts(PluginMode.AF, process, group))
+        probes.serving = DevicePlugin(PluginMode.AF, options, process, group)
         status, text = await probes.devices()
         assert (status, json.loads(text)["problems"][0]) == (503, "the first scan is under way")
         offer = AdvertisedResources({}, (BROKEN,))
-        set_state(serving[0].node.state, NO_CARDS, offer, "no thread")
+        set_state(probes.serving.node.state, NO_CARDS, offer, "no thread")
         status, text = await probes.devices()
     answer = json.loads(text)
     assert (status, [each["device"] for each in answer["devices"]]) == (200, ["p0"])

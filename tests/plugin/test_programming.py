@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from plugin.device_plugin import starts
 from services.bitstreams.model import Bitstream
 from services.bitstreams.storage import BitstreamStorage
 from services.devices.model import PluginMode
 from services.kube.events import EventRecord
 from services.mappings.index import EMPTY_INDEX
-from services.node import regions, start_gate
+from services.node import regions
 from services.node.service import NodeService
 from simulator.bitstreams import OPENCL_AFU, gbs_metadata, gbs_of, make_aocx
 from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec
@@ -51,7 +52,7 @@ async def test_a_container_starts_once_its_function_was_programmed(
             ("programmed", port, NLB3),
             ("reset", port, NLB3),
         ]
-        sample = plugin.parts.registry.get_sample_value
+        sample = plugin.process.registry.get_sample_value
         assert sample("accelbind_programmings_total", {"outcome": "programmed"}) == 1
         labels = {"interface": A10_INTERFACE, "afu": NLB3}
         assert sample("accelbind_programming_seconds_sum", labels)
@@ -238,7 +239,7 @@ async def test_a_start_without_the_time_left_says_so_and_the_work_goes_on(
     up = "code = DeadlineExceeded desc = making ready dfl-fme.0 took longer than 0.5 s"
     async with bed.running(MODE):
         with monkeypatch.context() as patch:
-            patch.setattr(start_gate, "CHECK_SECONDS", 0.5)
+            patch.setattr(starts, "CHECK_SECONDS", 0.5)
             driver.go_on.clear()
             started = await bed.wants("p", NLB0)
             await bed.kubelet.until(lambda: up in bed.said)
@@ -276,7 +277,7 @@ async def test_only_so_many_bitstreams_are_in_memory_at_once(
     bed: Bed, driver: DriverStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(regions, "BITSTREAM_MEMORY", 1)
-    monkeypatch.setattr(start_gate, "CHECK_SECONDS", 600.0)
+    monkeypatch.setattr(starts, "CHECK_SECONDS", 600.0)
     for _ in range(2):
         add_card(bed, NLB3)
     bed.install(NLB0)

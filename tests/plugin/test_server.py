@@ -6,15 +6,15 @@ from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import grpc.aio
 import pytest
 from prometheus_client import CollectorRegistry
 
-from plugin.metrics import PluginMetrics
-from plugin.server import MAX_DETAILS, ResourceServer
+from plugin.device_plugin.metrics import PluginMetrics
+from plugin.device_plugin.server import MAX_DETAILS, ResourceServer
 from services.devices.model import Device, DeviceNode, Problem
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import deviceplugin_pb2_grpc as rpc
@@ -67,7 +67,7 @@ def create(
         devices(*given),
         path,
         device_root="/host",
-        policies=[gate.authorize_start] if gate else [],
+        starts=cast("Any", gate),
         root=path.parent,
         metrics=PluginMetrics(registry or new_registry()),
         counted=counted or CountedResources(path.parent / "kubelet.sock"),

@@ -25,7 +25,6 @@ from typing import TypeAlias
 import grpc
 import structlog
 
-from plugin.composition import ProcessParts
 from plugin.process import Plugin
 from plugin.settings import PluginSettings
 from services.devices.hardware.events import follow_card_events
@@ -236,7 +235,7 @@ async def _plugin_with_uevents(node: Node) -> AsyncIterator[socket.socket]:
         metrics_port=0,
         scan_interval=3600,
     )
-    plugin, stop = Plugin(ProcessParts(settings)), asyncio.Event()
+    plugin, stop = Plugin(settings), asyncio.Event()
 
     class Rescan(Due):
         """That of what serves then."""

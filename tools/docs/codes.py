@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from accelbind.exits import Exit
-from plugin import node_mode, server
+from plugin import mode
+from plugin.device_plugin import server
 from services.admission import review
 from services.admission.mapping_review import MappingReason
 from services.admission.mutate import AGAIN, REASON, REWRITES, REWRITTEN, UnchangedReason
@@ -114,7 +115,7 @@ def _first(kind: type[AccelbindError]) -> str:
 
 
 _NAMES: Final = (
-    ("annotation of a node, read", node_mode, "ANNOTATION"),
+    ("annotation of a node, read", mode, "ANNOTATION"),
     ("annotation of a mapping, read", mappings, "DEPRECATED"),
     ("annotation of a pod, written", pod, "REQUESTED_ANNOTATION"),
     ("annotation of a pod, read", pod, "MIRROR_ANNOTATION"),

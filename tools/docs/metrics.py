@@ -12,7 +12,8 @@ from prometheus_client.metrics_core import Metric
 from certs.metrics import CertsMetrics
 from dra.composition import DraParts
 from dra.settings import DraSettings
-from plugin.composition import ModeParts, ProcessParts
+from plugin.device_plugin.face import DevicePlugin
+from plugin.process import Plugin
 from plugin.settings import PluginSettings
 from services.devices.model import PluginMode
 from services.kube.client import ClusterClient
@@ -94,9 +95,9 @@ def of_webhook() -> CollectorRegistry:
 
 
 def of_plugin() -> CollectorRegistry:
-    process = ProcessParts(PluginSettings(node_name="n1"))
-    for collector in ModeParts(PluginMode.AF, process, asyncio.TaskGroup()).collectors:
-        process.registry.register(collector)
+    settings = PluginSettings(node_name="n1")
+    process = Plugin(settings).process
+    DevicePlugin(PluginMode.AF, settings, process, asyncio.TaskGroup())
     return process.registry
 
 

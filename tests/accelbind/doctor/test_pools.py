@@ -120,6 +120,27 @@ async def test_one_region_resource_in_two_modes_is_reported(
     assert ("--enforce-mappings=never a pod" in str(result.lines)) is (state == "warning")
 
 
+@pytest.mark.parametrize(
+    ("mode", "annotation", "offered", "state"),
+    [
+        ("af", "region", {PHYSICAL: "1"}, "warning"),
+        ("af", "region", {PHYSICAL: "0", REGION: "1"}, "ok"),
+        ("region", "", {PHYSICAL: "1"}, "warning"),
+        ("units", "", {"b-com.com/accelerator": "8"}, "ok"),
+        ("none", "", {REGION: "1"}, "warning"),
+    ],
+)
+async def test_a_node_whose_plugin_started_in_another_mode_is_named(
+    mode: str, annotation: str, offered: Json, state: str, api: ApiServerStandIn
+) -> None:
+    node = cluster.labelled("n1", offered)
+    node["metadata"]["annotations"] = {"fpga.intel.com/device-plugin-mode": annotation}
+    api.put(node)
+    answers = cluster.pools([cluster.daemonset(mode=mode)], [cluster.plugin_on("n1")])
+    words = f"node n1 is to serve mode {annotation or mode}, and offers" if state != "ok" else ""
+    await expect(api, "cluster.pools", state, words, answers=answers)
+
+
 async def test_two_plugins_on_a_node_are_a_fault(api: ApiServerStandIn) -> None:
     api.put(node_with("n1", {PHYSICAL: "1"}))
     pods = [cluster.plugin_on("n1"), cluster.plugin_on("n1", "accelbind-plugin-b")]

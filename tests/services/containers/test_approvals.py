@@ -8,14 +8,12 @@ from services.containers import approvals as module
 from services.containers.approvals import Approvals, Start
 from services.containers.identity import ContainerIdentity
 from services.containers.wanted import WantedFunctions
-from services.devices.model import PluginMode
 from tests.services.cards import REGION
 
-START = Start(PluginMode.REGION, REGION, frozenset({"a", "b"}))
+START = Start(REGION, frozenset({"a", "b"}))
 C, D = ContainerIdentity("u", "c"), ContainerIdentity("u", "d")
 WANTED = WantedFunctions("who", ("f",))
 OTHER_STARTS = [
-    replace(START, mode=PluginMode.REGIONDEVEL),
     replace(START, resource="other/x"),
     replace(START, devices=frozenset({"a"})),
 ]
@@ -32,8 +30,8 @@ def test_an_approval_counts_for_exactly_the_same_start() -> None:
 def test_a_newer_approval_replaces_that_of_the_same_container_and_resource() -> None:
     approvals, newer = Approvals(), WantedFunctions("who", ("g",))
     approvals.add(START, {C: WANTED, D: WANTED})
-    approvals.add(OTHER_STARTS[0], {C: newer})
-    approvals.add(OTHER_STARTS[1], {C: newer})
+    for other in reversed(OTHER_STARTS):
+        approvals.add(other, {C: newer})
     assert approvals.find(C, START) is None
     assert approvals.find(C, OTHER_STARTS[0]) == approvals.find(C, OTHER_STARTS[1]) == newer
     assert approvals.find(D, START) == WANTED

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from plugin.server import ResourceServer
+from plugin.device_plugin.server import ResourceServer
 from services.devices.model import Device
 from services.node import registration
 from services.node.counted import CountedResources
@@ -60,11 +60,11 @@ async def fleet(counted: CountedResources = NONE) -> AsyncIterator[ResourceSet]:
 async def test_a_resource_without_devices_ends_once_the_kubelet_counts_none_of_them(
     short_dir: Path,
 ) -> None:
-    """Also one that another mode offered."""
+    """Also one of an earlier process; not while pods have devices of it."""
     (short_dir / "kubelet.sock").touch()
     counted = CountedResources(short_dir / "kubelet.sock")
-    for resource in ("a", "of-another-mode"):
-        counted.note_sent(resource, is_empty=False)
+    counted.note_sent("a", is_empty=False)
+    counted.take_over(["of-another-mode"])
     async with fleet(counted) as ours:
         ours.offer(tree(a="x", b="y"))
         back = ours.registrations["b"]
@@ -74,6 +74,10 @@ async def test_a_resource_without_devices_ends_once_the_kubelet_counts_none_of_t
         assert set(ours.registrations) == {"a", "of-another-mode"}
         for resource in ("a", "of-another-mode"):
             counted.note_sent(resource, is_empty=True)
+        counted.note_held(["of-another-mode", "of-others"])
+        ours.offer(tree(b="y"))
+        assert set(ours.registrations) == {"b", "of-another-mode"}
+        counted.note_held([])
         ours.offer(tree(b="y"))
         assert set(ours.registrations) == {"b"}
         assert ours.registrations["b"] is not back

@@ -13,11 +13,11 @@ from typing import Final
 
 import structlog
 
+from plugin.device_plugin.starts import Starts
 from services.containers.hook_call import held_regions, parse
 from services.kubelet.checkpoint import KubeletFiles
 from services.kubelet.sockets import Identity, identify
 from services.node.kept_files import Kept, KeptFiles
-from services.node.start_gate import RegionStartPolicy
 from services.process.errors import AccelbindError, KubeletError
 from services.process.files import remove_any
 from services.process.text import clip
@@ -43,13 +43,13 @@ class HookServer:
         path: Path,
         *,
         files: KubeletFiles,
-        policy: RegionStartPolicy,
+        starts: Starts,
         count: Callable[[str], None],
         kept: KeptFiles,
     ) -> None:
         self._path = path
         self._files = files
-        self._policy = policy
+        self._starts = starts
         self._count = count
         self._kept = kept
 
@@ -115,7 +115,7 @@ class HookServer:
             container, region = parse(message)
             # Which devices the container has is read from the kubelet, not believed of the hook.
             resource, ids = held_regions(container, region, await self._files.entries())
-            await self._policy.authorize_start(resource, ids, only=container)
+            await self._starts.authorize_start(resource, ids, hooked=container)
         except AccelbindError as error:
             outcome, reason = "refused", str(error)
             log.warning("refused", call="hook", reason=reason)

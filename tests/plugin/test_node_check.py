@@ -3,16 +3,21 @@
 import base64
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 from structlog.testing import capture_logs
 
-from services.devices.model import Device, DeviceNode
+from plugin.device_plugin.starts import Starts
+from plugin.settings import PluginSettings
+from services.devices.model import Device, DeviceNode, PluginMode
 from services.devices.resources import AdvertisedResources
 from services.kube.events import EventRecord
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet.checkpoint import KubeletFiles
-from services.node.node_check import NodesStartPolicy, require_numbers
+from services.node.node_check import require_numbers
 from services.process.blocking import BlockingCalls
 from services.process.errors import NotAllowed
 from tests.services.node.support import scanned, set_state, shown
@@ -37,11 +42,16 @@ class Setting:
         (folder / "logs" / f"team_pod_{UID}").mkdir(parents=True)
         self.state = scanned()
         self.offer(device("ve0"))
-        self.policy = NodesStartPolicy(
-            self.state,
-            host_root="/host",
+        self.starts = Starts(
+            PluginMode.NONE,
+            PluginSettings(node_name="n1", host_root=Path("/host")),
+            state=self.state,
             files=KubeletFiles(folder, folder / "logs", BlockingCalls()),
-            record_event=self.events.append,
+            pods=None,
+            regions=Mock(),
+            cdi=None,
+            events=cast("Any", SimpleNamespace(record=self.events.append)),
+            on_hook_missing=Mock(),
         )
 
     def offer(self, *devices: Device) -> None:
@@ -63,7 +73,7 @@ class Setting:
         self.checkpoint.write_text(json.dumps({"Data": {"PodDeviceEntries": [entry]}}))
 
     async def start(self) -> None:
-        await self.policy.authorize_start(RESOURCE, ["0000-b1-00-0"])
+        await self.starts.authorize_start(RESOURCE, ["0000-b1-00-0"])
 
 
 async def test_a_container_starts_while_its_device_has_the_node_that_it_was_allocated(

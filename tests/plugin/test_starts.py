@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from services.containers import claims
+from plugin.device_plugin import starts
 from services.devices.model import PluginMode
 from simulator.card_faults import Fault
 from simulator.cards import NLB0, NLB3, CardSpec
@@ -72,7 +72,7 @@ async def test_an_api_server_that_is_slow_is_as_one_that_is_away(
     async with bed.running(PluginMode.REGION, programming="none"):
         allowed = await bed.wants("p", NLB0)
         await bed.runs(allowed)
-        monkeypatch.setattr(claims, "API_SECONDS", 0.2)
+        monkeypatch.setattr(starts, "API_SECONDS", 0.2)
         bed.pods.delay = asyncio.Event()
         await bed.restart(allowed)
         assert not (await bed.wants("q", NLB0))["c"].started

@@ -9,7 +9,8 @@ from typing import Final
 import grpc
 import structlog
 
-from plugin.metrics import PluginMetrics
+from plugin.device_plugin.metrics import PluginMetrics
+from plugin.device_plugin.starts import Starts
 from services.devices.allocation import ContainerAllocation, allocate
 from services.devices.model import Device, DeviceNode
 from services.devices.preference import prefer
@@ -17,7 +18,6 @@ from services.kubelet import deviceplugin_pb2 as pb
 from services.node.counted import Counted
 from services.node.device_list import Context, DeviceListServer
 from services.node.node_check import require_numbers
-from services.node.start_gate import StartPolicy
 from services.process.errors import (
     AccelbindError,
     BitstreamMissing,
@@ -53,9 +53,11 @@ log = structlog.get_logger(component="plugin")
 class ResourceServer(DeviceListServer):
     """Serves one resource on one socket, whose path must be new.
 
-    Without `policies` the kubelet doesn't ask before a start. `cdi` returns the ids of the devices
+    Without `starts` the kubelet doesn't ask before a start. `cdi` returns the ids of the devices
     to name by CDI; if they are `hooked`, an OCI hook programs them, and they are only named by CDI.
     """
+
+    allocates = True
 
     def __init__(
         self,
@@ -64,7 +66,7 @@ class ResourceServer(DeviceListServer):
         path: Path,
         *,
         device_root: str,
-        policies: Sequence[StartPolicy],
+        starts: Starts | None,
         root: Path,
         metrics: PluginMetrics,
         counted: Counted,
@@ -73,7 +75,7 @@ class ResourceServer(DeviceListServer):
     ) -> None:
         super().__init__(resource, devices, path, counted)
         self._device_root = device_root
-        self._policies = policies
+        self._starts = starts
         self._root = root
         self._metrics = metrics
         self._cdi = cdi
@@ -83,7 +85,7 @@ class ResourceServer(DeviceListServer):
     def options(self) -> pb.DevicePluginOptions:
         """What the kubelet has to call before it starts a container or chooses devices."""
         return pb.DevicePluginOptions(
-            pre_start_required=bool(self._policies), get_preferred_allocation_available=True
+            pre_start_required=self._starts is not None, get_preferred_allocation_available=True
         )
 
     # The calls of the kubelet; the protocol defines their names.
@@ -147,10 +149,9 @@ class ResourceServer(DeviceListServer):
         """Decide whether a container may start."""
         ids = list(request.devices_ids)
         async with self._answering(context, "PreStartContainer", devices=ids):
-            if self._policies:
+            if self._starts is not None:
                 try:
-                    for policy in self._policies:
-                        await policy(self.resource, ids)
+                    await self._starts.authorize_start(self.resource, ids)
                 except Exception as error:
                     self._metrics.prestarts.labels(_outcome(error)).inc()
                     raise

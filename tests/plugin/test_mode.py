@@ -1,23 +1,21 @@
-"""The node's annotation is followed, whatever the API server does.
+"""The node's mode is decided at the start, whatever the API server does.
 
 API server, kubelet and plugin are in this process, over real TLS and real sockets.
 """
 
 import contextlib
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from plugin import process
-from plugin.node_mode import ANNOTATION
+from plugin import mode as module
+from plugin.mode import ANNOTATION, choose
 from plugin.process import Plugin
 from services.devices.model import PluginMode
-from services.kube import node_watcher
+from services.process.errors import ClusterError
 from simulator.apiserver.standin import ApiServerStandIn
 from simulator.cards import A10_INTERFACE, NLB0, CardSpec
 from simulator.kubelet.standin import KubeletStandIn
@@ -29,10 +27,10 @@ from tests.plugin.support import (
     functions,
     pod,
     running,
-    serving,
     settings,
 )
 from tests.plugin.test_process import sockets
+from tests.recorded import write_last_mode
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -45,12 +43,6 @@ PATIENCE = 90.0
 async def api(tmp_path: Path) -> AsyncIterator[ApiServerStandIn]:
     async with ApiServerStandIn(tmp_path) as standin:
         yield standin
-
-
-@pytest.fixture(autouse=True)
-def quick_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the node be read as often as it changes, by plugins in this process."""
-    monkeypatch.setattr(node_watcher, "READ_SECONDS", 0.02)
 
 
 def annotate(api: ApiServerStandIn, mode: str | None) -> None:
@@ -86,10 +78,6 @@ async def offers(kubelet: KubeletStandIn, **counts: int) -> None:
     await kubelet.until(as_wanted, timeout=PATIENCE)
 
 
-def has_registered(bed: Bed, times: int) -> bool:
-    return bed.calls("Registered") >= times
-
-
 def events(api: ApiServerStandIn, reason: str) -> list[dict[str, Any]]:
     return [each for each in api.objects("Event") if each["reason"] == reason]
 
@@ -103,32 +91,61 @@ async def told(api: ApiServerStandIn, reason: str, text: str) -> dict[str, Any]:
 
 
 def sample(plugin: Plugin, name: str, **labels: str) -> float | None:
-    return plugin.parts.registry.get_sample_value(name, labels)
+    return plugin.process.registry.get_sample_value(name, labels)
 
 
-async def test_the_annotation_is_followed_and_pods_run_on(
-    bed: Bed, api: ApiServerStandIn, figure: Callable[[str], None]
+AF_MODE, UNITS = PluginMode.AF, PluginMode.UNITS
+
+
+@pytest.mark.parametrize(
+    ("annotation", "last", "mode", "source"),
+    [
+        (None, PluginMode.REGION, AF_MODE, "flag"),
+        ("region", None, PluginMode.REGION, "annotation"),
+        (" regiondevel\n", PluginMode.REGION, PluginMode.REGIONDEVEL, "annotation"),
+        ("units", None, AF_MODE, "flag"),
+        ("regoin", PluginMode.REGION, PluginMode.REGION, "last"),
+        ("", UNITS, AF_MODE, "flag"),
+    ],
+)
+def test_the_annotation_counts_before_the_flag_if_it_names_a_mode(
+    annotation: str | None, last: PluginMode | None, mode: PluginMode, source: str
+) -> None:
+    annotations = {} if annotation is None else {ANNOTATION: annotation}
+    found = choose(AF_MODE, last, annotations)
+    assert (found.mode, found.source) == (mode, source)
+    assert bool(found.error) == (source != "annotation" and annotation is not None)
+
+
+def node_requests(api: ApiServerStandIn) -> int:
+    return sum("/nodes" in each.request.path for each in api.seen)
+
+
+async def test_a_changed_annotation_counts_at_the_next_start_and_pods_run_on(
+    bed: Bed, api: ApiServerStandIn
 ) -> None:
     for _ in range(2):
         bed.rack.add_card(CardSpec())
     bed.record_ports()
-    annotate(api, None)
+    annotate(api, "af")
     async with with_api(bed, api):
         await offers(bed.kubelet, af=2)
         started = await bed.start("p", container("c", AF))
-
         annotate(api, "region")
-        began = time.monotonic()
+        api.put(spec := pod("q", container("c", REGION, 1, functions(NLB0))))
+        api.put(mapping("nlb0", NLB0))
+    assert node_requests(api) == 1
+    async with with_api(bed, api):
         await bed.kubelet.until(lambda: bed.kubelet.capacity.get(REGION) == 2, timeout=PATIENCE)
-        figure(f"another mode is served {time.monotonic() - began:.3f} s after the annotation")
+        await told(api, "ModeChanged", "mode region: its annotation says so; it was af")
         assert started["c"].running
         assert bed.kubelet.in_use(AF) == {"dfl-port.0"}
         assert bed.kubelet.allocatable[REGION] == 1, "the other one has a port that a pod has"
-        spec = pod("q", container("c", REGION, 1, functions(NLB0)))
-        api.put(spec)
-        api.put(mapping("nlb0", NLB0))
         wants = await bed.kubelet.settled(await bed.kubelet.admit(spec))
-        assert wants["c"].running, "the policy of mode region asks this API server"
+        assert wants["c"].running, "mode region asks this API server"
+        await bed.restart(started)
+        assert len(sockets(bed.folder)) == 3, "a pod still has a device of the other mode"
+        await bed.kubelet.delete_pod(started)
         await eventually_async(lambda: len(sockets(bed.folder)) == 2)
 
 
@@ -142,29 +159,25 @@ async def test_two_modes_serve_the_same_resource_one_after_the_other(
     api.put(mapping("devel"))
     async with with_api(bed, api):
         await offers(bed.kubelet, region=1)
-        annotate(api, "regiondevel")
-        await bed.kubelet.until(partial(has_registered, bed, 2))
+    annotate(api, "regiondevel")
+    async with with_api(bed, api):
         await offers(bed.kubelet, region=1)
         given = await bed.kubelet.settled(await bed.kubelet.admit(spec))
         assert {each.container_path for each in given["c"].granted.devices} >= {"/dev/dfl-fme.0"}
 
 
-async def test_an_annotation_that_names_no_mode_keeps_the_one_before(
+async def test_an_annotation_that_names_no_mode_is_reported(
     bed: Bed, api: ApiServerStandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bed.rack.add_card(CardSpec())
-    annotate(api, "region")
-    async with with_api(bed, api, mode=PluginMode.UNITS) as plugin:
+    annotate(api, "nonsense")
+    write_last_mode(bed.folder / "k/device-plugins", PluginMode.REGION)
+    async with with_api(bed, api, mode=UNITS) as plugin:
         await offers(bed.kubelet, region=1)
         assert set(bed.kubelet.capacity) == {REGION}, "nothing was offered in the mode of the flag"
-        annotate(api, "nonsense")
         await told(api, "ModeAnnotationInvalid", '"nonsense", which is none of af, region')
         assert sample(plugin, "accelbind_node_mode_annotation_invalid") == 1
-        assert sample(plugin, "accelbind_node_mode", mode="region", source="annotation") == 1
-        await offers(bed.kubelet, region=1)
-        annotate(api, "af")
-        await told(api, "ModeChanged", "mode af: its annotation says so; it was region")
-        await offers(bed.kubelet, af=1)
+        assert sample(plugin, "accelbind_node_mode", mode="region", source="last") == 1
     assert capsys.readouterr().out.count("the node's annotation is not understood") == 1
 
 
@@ -173,35 +186,14 @@ async def test_what_the_kubelet_could_not_be_told_of_one_mode_it_is_told_in_the_
 ) -> None:
     bed.rack.add_card(CardSpec())
     annotate(api, None)
-    async with with_api(bed, api) as plugin:
+    async with with_api(bed, api):
         await offers(bed.kubelet, af=1)
-        with bed.kubelet.faulty(refuse="not now"):
-            await bed.kubelet.cut_stream(AF)
-            annotate(api, "region")
-            await eventually_async(lambda: serving(plugin).mode is PluginMode.REGION)
-        await offers(bed.kubelet, region=1)
-
-
-async def test_an_api_server_that_is_away_delays_and_never_stops(
-    bed: Bed,
-    api: ApiServerStandIn,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(process, "KNOWN_SECONDS", 0.2)
-    bed.rack.add_card(CardSpec())
     annotate(api, "region")
-    async with contextlib.AsyncExitStack() as stack:
-        async with api.away():
-            await stack.enter_async_context(with_api(bed, api))
-            await offers(bed.kubelet, af=1)
-            assert "hasn't returned this node's annotations yet" in capsys.readouterr().out
+    with bed.kubelet.faulty(refuse="not now"):
+        async with with_api(bed, api):
+            await eventually_async(lambda: "not now" in str(events(api, "RegistrationFailed")))
+    async with with_api(bed, api):
         await offers(bed.kubelet, region=1)
-        async with api.away():
-            annotate(api, "af")
-            await bed.kubelet.restart()  # at the same moment
-            await bed.kubelet.until(lambda: sum(bed.kubelet.allocatable.values()) == 1)
-        await offers(bed.kubelet, af=1)
 
 
 @contextlib.asynccontextmanager
@@ -212,24 +204,36 @@ async def failing(api: ApiServerStandIn) -> AsyncIterator[None]:
 
 
 @pytest.mark.parametrize("outage", [ApiServerStandIn.away, failing])
+@pytest.mark.parametrize("then", ["region", "af"])
 async def test_during_an_outage_a_plugin_goes_on_in_the_mode_of_the_one_before_it(
     bed: Bed,
     api: ApiServerStandIn,
     outage: Callable[[ApiServerStandIn], AbstractAsyncContextManager[None]],
+    then: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Once the API server answers, it ends itself if that names another mode."""
     bed.rack.add_card(CardSpec())
     annotate(api, "region")
     async with with_api(bed, api):
         await offers(bed.kubelet, region=1)
         await eventually_async((bed.folder / "k/device-plugins/accelbind/mode").exists)
     await bed.kubelet.until(lambda: bed.kubelet.allocatable == {REGION: 0})
-    monkeypatch.setattr(process, "KNOWN_SECONDS", 0.2)
-    async with contextlib.AsyncExitStack() as stack:
-        async with outage(api):
-            plugin = await stack.enter_async_context(with_api(bed, api))
-            await offers(bed.kubelet, region=1)
-            assert set(bed.kubelet.capacity) == {REGION}, "its ports were not offered otherwise"
-            assert sample(plugin, "accelbind_node_mode", mode="region", source="last") == 1
-        annotate(api, None)
-        await offers(bed.kubelet, af=1)
+    monkeypatch.setattr(module, "KNOWN_SECONDS", 0.2)
+    goes_on = contextlib.nullcontext()
+    ends = pytest.raises(ClusterError, match="the node has mode af: only a restarted plugin")
+    with goes_on if then == "region" else ends:
+        async with contextlib.AsyncExitStack() as stack:
+            async with outage(api):
+                plugin = await stack.enter_async_context(with_api(bed, api))
+                await offers(bed.kubelet, region=1)
+                assert set(bed.kubelet.capacity) == {REGION}, "its ports were not offered otherwise"
+                assert sample(plugin, "accelbind_node_mode", mode="region", source="last") == 1
+                annotate(api, then)
+            await eventually_async(
+                lambda: sample(plugin, "accelbind_node_mode", mode=then, source="annotation")
+            )
+            if then == "af":
+                await bed.kubelet.until(lambda: bed.kubelet.allocatable == {REGION: 0})
+            else:
+                assert bed.kubelet.allocatable == {REGION: 1}

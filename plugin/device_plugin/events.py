@@ -19,10 +19,6 @@ class PluginEvents:
         self._events = events
         self._failures: dict[str, int] = {}
 
-    def second_plugin(self, reason: str) -> None:
-        """This plugin waits, since another one serves this node."""
-        self._report("plugin", EventReason.SECOND_PLUGIN, f"{reason}: this one waits until it ends")
-
     def registered(self, resource: str, error: str) -> None:
         """A registration has failed with an error, or succeeded without one."""
         if not error:

@@ -1,0 +1,227 @@
+"""The face of a node for the device plugin API, composed once the node's mode is known."""
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from plugin.device_plugin.events import PluginEvents
+from plugin.device_plugin.hook_server import HookServer
+from plugin.device_plugin.metrics import PluginMetrics
+from plugin.device_plugin.server import ResourceServer
+from plugin.device_plugin.starts import Starts
+from plugin.settings import PluginSettings, Programming
+from services.containers.holders import FPGA_RESOURCES
+from services.devices.cdi import DEVICE_KIND, KIND, CdiHook
+from services.devices.model import Device, PluginMode
+from services.kubelet.checkpoint import KubeletFiles
+from services.kubelet.pod_resources import served_resources
+from services.kubelet.sockets import pod_resources_socket
+from services.node.cdi_publisher import CdiPublisher
+from services.node.counted import CountedResources
+from services.node.device_list import DeviceListServer
+from services.node.kept_files import Kept, KeptFiles
+from services.node.last_mode import ModeKeeper, enter_mode
+from services.node.process_parts import NodeProcess
+from services.node.reading import holder_source, rules_of
+from services.node.registration import Registration
+from services.node.resource_set import ResourceSet
+from services.node.service import NodeService
+from services.node.state import NodeState
+from services.process.blocking import BlockingCalls
+from services.process.errors import HardwareError, KubeletError
+from services.programming.records import FOLDER, PortRecords
+
+LEFTOVER_CHECKS: Final = 3
+LEFTOVER_SECONDS: Final = 2.0
+ANSWER_SECONDS: Final = 2.0
+
+HOOK_SOCKET: Final = "hook.sock"
+"""The socket for the OCI hook, in `--state-dir`."""
+
+
+class DevicePlugin:
+    """Serves a node's devices in one mode; registrations run in `group`."""
+
+    def __init__(
+        self,
+        mode: PluginMode,
+        settings: PluginSettings,
+        process: NodeProcess,
+        group: asyncio.TaskGroup,
+    ) -> None:
+        calls = process.calls
+        self.mode = mode
+        self.metrics = PluginMetrics(process.registry)
+        self._settings = settings
+        self._is_hooked = settings.is_hooked(mode)
+        self._process = process
+        self._events = PluginEvents(process.events)
+        self._records = PortRecords(settings.state_dir / FOLDER)
+        self._pod_resources = pod_resources_socket(settings.kubelet_dir)
+        self._files = KubeletFiles(settings.kubelet_dir, settings.pod_logs_dir, calls)
+        self.holders = holder_source(settings, calls)
+        self._counted = CountedResources(process.folder.socket)
+        self.resources = ResourceSet(self._registration, group, self._counted, on_end=self._forget)
+        programs = mode is PluginMode.REGION and settings.programming is not Programming.NONE
+        self.node = NodeService(
+            settings,
+            NodeState(rules_of(settings, mode, settings.units, programs=programs)),
+            calls=calls,
+            driver_calls=process.driver_calls,
+            holders=self.holders,
+            metrics=process.node_metrics,
+            events=process.events,
+            records=self._records,
+        )
+        self.cdi = _cdi_publishers(settings, self.node.state, calls, process.files)
+        self._mode_keeper = ModeKeeper(self.node.state, process.folder.path, calls, process.files)
+        process.registry.register(self.node.collector)
+        self._starts = Starts(
+            mode,
+            settings,
+            state=self.node.state,
+            files=self._files,
+            pods=process.pods,
+            regions=self.node.region_programming(),
+            cdi=self.cdi.get(KIND),
+            events=process.events,
+            on_hook_missing=self.metrics.hook_calls.labels("missing").inc,
+        )
+
+    async def run(self) -> None:
+        """Enter the mode, then serve in it until cancelled; registrations go on."""
+        process = self._process
+        may_note = await enter_mode(self.mode, process.folder.path, self._records, process.calls)
+        async with asyncio.TaskGroup() as group:
+            for name, loop in self._loops():
+                group.create_task(loop, name=name)
+            group.create_task(self._take_over(), name="leftovers")
+            if may_note:
+                group.create_task(self._mode_keeper.keep_forever(), name="mode")
+
+    def _loops(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+        yield "resources", self._offer_forever()
+        yield from self.node.loops()
+        yield (
+            "holders",
+            self.holders.follow_forever(self.node.state.rescan, self.resources.resend),
+        )
+        for kind, publisher in self.cdi.items():
+            yield f"cdi {kind}", publisher.write_forever()
+        if self._is_hooked:
+            yield "hook", self._hook_server().serve()
+
+    # What the kubelet counts
+
+    async def _offer_forever(self) -> NoReturn:
+        """Offer what the node has after each step of its ledger, until cancelled."""
+        state = self.node.state
+        due = state.follow()
+        while True:
+            await due.wait()
+            self._counted.note_held(resource for resource, _ in state.ledger.holders)
+            self.resources.offer(state.advertised.resources)
+
+    async def _take_over(self) -> None:
+        """Have that withdrawn which an ended process has left, such as those of another mode.
+
+        A stream that ends without an empty list leaves its capacity behind for minutes. What
+        another plugin serves is left to that: those of our ended process count for a moment too.
+        """
+        await self.node.state.scanned.wait()
+        for _ in range(LEFTOVER_CHECKS):
+            with contextlib.suppress(KubeletError, HardwareError):
+                counted = await self._files.counted()
+                served = await served_resources(self._pod_resources, seconds=ANSWER_SECONDS)
+                of_fpgas = filter(_is_fpga, counted.registered | counted.held)
+                left = frozenset(of_fpgas).difference(self.resources.registrations)
+                self._counted.take_over(left - served)
+                self.node.state.rescan.request()
+                if not left & served:
+                    return
+            await asyncio.sleep(LEFTOVER_SECONDS)
+
+    # What the kubelet calls
+
+    def _registration(self, resource: str, devices: Mapping[str, Device]) -> Registration:
+        return Registration(
+            resource,
+            devices,
+            create_server=partial(self._server, resource),
+            folder=self._process.folder,
+            is_counted=lambda: resource in self._counted.resources(),
+            on_attempt=partial(self._attempted, resource),
+            on_lost=lambda path: self._process.files.restored(Kept.SOCKET, path, "it is missing"),
+        )
+
+    def _attempted(self, resource: str, error: str) -> None:
+        self.metrics.registrations.labels(resource, "failed" if error else "ok").inc()
+        self._events.registered(resource, error)
+
+    def _server(self, resource: str, devices: Mapping[str, Device], path: Path) -> DeviceListServer:
+        if not devices:
+            # What pods still have of it started in another mode, or as another function: a start
+            # must not fail because the kubelet finds no endpoint, or one with rules of this mode.
+            return DeviceListServer(resource, devices, path, self._counted)  # type: ignore[abstract]
+        return ResourceServer(
+            resource,
+            devices,
+            path,
+            device_root=str(self._settings.host_root),
+            starts=self._starts if self._starts.decides(resource, devices) else None,
+            root=self._settings.root,
+            metrics=self.metrics,
+            counted=self._counted,
+            cdi=self._named_by_cdi,
+            hooked=self._is_hooked and _is_fpga(resource),
+        )
+
+    def _forget(self, resource: str) -> None:
+        self.metrics.forget(resource)
+        self._events.forget(resource)
+
+    def _named_by_cdi(self) -> frozenset[str]:
+        if not self._settings.cdi:
+            return frozenset()
+        return frozenset().union(*(each.published for each in self.cdi.values()))
+
+    def _hook_server(self) -> HookServer:
+        hook_calls = self.metrics.hook_calls
+        return HookServer(
+            self._settings.state_dir / HOOK_SOCKET,
+            files=self._files,
+            starts=self._starts,
+            count=lambda outcome: hook_calls.labels(outcome).inc(),
+            kept=self._process.files,
+        )
+
+
+def _is_fpga(resource: str) -> bool:
+    return resource.startswith(FPGA_RESOURCES)
+
+
+def _cdi_publishers(
+    settings: PluginSettings, state: NodeState, calls: BlockingCalls, kept: KeptFiles
+) -> dict[str, CdiPublisher]:
+    """The publishers of CDI files, by the kind of the devices in them."""
+    if settings.cdi_dir is None:
+        return {}
+    host_root, hook = str(settings.host_root), None
+    if settings.is_hooked(state.mode):
+        hook = CdiHook(str(settings.hook_path), str(settings.state_dir / HOOK_SOCKET))
+    kinds = {KIND: hook} if settings.device_types is None else {KIND: hook, DEVICE_KIND: None}
+    return {
+        kind: CdiPublisher(
+            settings.cdi_dir,
+            state,
+            kind=kind,
+            host_root=host_root,
+            calls=calls,
+            kept=kept,
+            hook=of_kind,
+        )
+        for kind, of_kind in kinds.items()
+    }

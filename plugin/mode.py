@@ -1,0 +1,102 @@
+"""The node's mode, decided when the process starts: its annotation, or `--mode` if it has none.
+
+    the API server says         mode
+    af, region, regiondevel     that one
+    no annotation               --mode
+    anything else               the one served last, or --mode; log, metric and Event say so
+    nothing for 2 s             the same, and the process asks until it gets an answer
+
+Only an annotation names a last mode: `units`, `bdf` and `none` come from `--mode`, which counts
+anyway. A changed annotation counts at the next start.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from services.devices.model import PluginMode
+from services.kube.client import requested_pause
+from services.kube.connection import ApiConnection
+from services.kube.nodes import node_annotations
+from services.names import DOMAIN
+from services.process.errors import ClusterError
+from services.process.outage import Outage
+from services.process.retry import Backoff
+from services.process.text import plain
+
+ANNOTATION: Final = f"{DOMAIN}/device-plugin-mode"
+"""The mode of the node, which overrides `--mode`: `af`, `region` or `regiondevel`."""
+
+ANNOTATED: Final = (PluginMode.AF, PluginMode.REGION, PluginMode.REGIONDEVEL)
+
+KNOWN_SECONDS: Final = 2.0
+"""How long a start waits for the API server to return the annotation; nothing is served before."""
+
+log = structlog.get_logger(component="plugin")
+
+
+@dataclass(frozen=True, slots=True)
+class ModeChoice:
+    """A mode and its source."""
+
+    mode: PluginMode
+    source: str
+    """`annotation`, `flag`, or `last`."""
+    error: str = ""
+    """Why an annotation is ignored; empty if none is."""
+
+
+def without_annotation(configured: PluginMode, last: PluginMode | None) -> ModeChoice:
+    """The mode while the annotation is unknown: the last one served, or what `--mode` says."""
+    return ModeChoice(last, "last") if last in ANNOTATED else ModeChoice(configured, "flag")
+
+
+def choose(
+    configured: PluginMode, last: PluginMode | None, annotations: Mapping[str, str]
+) -> ModeChoice:
+    """The mode of a node with these annotations."""
+    value = annotations.get(ANNOTATION)
+    if value is None:
+        return ModeChoice(configured, "flag")
+    if value.strip() in ANNOTATED:
+        return ModeChoice(PluginMode(value.strip()), "annotation")
+    instead = without_annotation(configured, last)
+    error = (
+        f'the node\'s annotation {ANNOTATION} is "{plain(value, 60)}", which is none of'
+        f" {', '.join(ANNOTATED)}: mode {instead.mode} is served"
+    )
+    return ModeChoice(instead.mode, instead.source, error)
+
+
+async def ask_once(connection: ApiConnection, node: str) -> Mapping[str, str] | None:
+    """The node's annotations; None if the API server doesn't return them in time."""
+    slow = f"the API server didn't answer within {KNOWN_SECONDS:g} s"
+    try:
+        async with asyncio.timeout(KNOWN_SECONDS):
+            return await node_annotations(connection, node)
+    except (ClusterError, TimeoutError) as error:
+        log.warning(
+            "the API server hasn't returned this node's annotations: until it does, the mode that"
+            " was served last counts, or else --mode",
+            reason=str(error) or slow,
+        )
+        return None
+
+
+async def ask_until_answered(connection: ApiConnection, node: str) -> Mapping[str, str]:
+    """The node's annotations, after pauses that grow."""
+    backoff = Backoff()
+    outage = Outage(log, "the node's annotations are unknown", "the node's annotations are known")
+    while True:
+        await asyncio.sleep(backoff.pause())
+        try:
+            annotations = await node_annotations(connection, node)
+        except ClusterError as error:
+            outage.failed(str(error))
+            await asyncio.sleep(requested_pause(error))
+        else:
+            outage.ended()
+            return annotations

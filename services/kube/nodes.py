@@ -1,0 +1,51 @@
+"""A node as the API server has it: its annotations, with the verb `get` of nodes."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from services.kube.client import NOT_FOUND, BadStatus, Unreadable, segment
+from services.kube.connection import ApiConnection
+from services.process.json import UNREADABLE
+from services.process.text import plain
+
+NODES: Final = "/api/v1/nodes"
+
+
+class _Metadata(msgspec.Struct):
+    name: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class _Node(msgspec.Struct):
+    metadata: _Metadata
+
+
+_NODE: Final = msgspec.json.Decoder(_Node)
+
+
+async def node_annotations(connection: ApiConnection, name: str) -> Mapping[str, str]:
+    """The annotations of a node.
+
+    Raises:
+        ClusterError: The API server gives no answer, refuses, or has no such node.
+    """
+    path = f"{NODES}/{segment(name)}"
+    async with connection.client() as client:
+        answer = await client.request("GET", path)
+        if answer.status == NOT_FOUND:
+            raise BadStatus(
+                f'the API server has no node "{name}": set --node-name to the name of this node in'
+                " kubectl get nodes",
+                NOT_FOUND,
+            )
+        body = client.expect(answer, f"GET {path}").body
+    try:
+        metadata = _NODE.decode(body).metadata
+    except UNREADABLE as error:
+        reason = plain(str(error), 200)
+        raise Unreadable(f"the answer about the node can't be read: {reason}") from error
+    if metadata.name != name:
+        raise Unreadable(f"asked for node {name}, got {plain(metadata.name, 80)}")
+    return metadata.annotations or {}
