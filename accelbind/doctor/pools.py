@@ -23,7 +23,7 @@ Place: TypeAlias = tuple[str, ...]
 LABEL: Final = "accelbind.dev/plugin"
 _SHOWN: Final = 10
 """Nodes that a sentence names; a command names all of them."""
-_OFFERED: Final = {
+_OFFERED: Final[dict[str, str]] = {
     PluginMode.AF: FUNCTION_PREFIX,
     PluginMode.REGION: REGION_PREFIX,
     PluginMode.REGIONDEVEL: REGION_PREFIX,
