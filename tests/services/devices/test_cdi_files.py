@@ -99,7 +99,7 @@ def test_a_full_disk_leaves_the_old_file_whole_and_is_told(tmp_path: Path) -> No
     folder = CdiFolder(tmp_path, NAME)
     folder.write(OLD)
     with disk_full_after(100):
-        done = folder.write(NEW * 100)
+        done = folder.write(NEW * 100, OLD)
     assert (done.changed, done.lost) == (False, False)
     assert f"{NAME} can't be written: File too large" in done.error
     assert (tmp_path / NAME).read_bytes() == OLD
