@@ -1,7 +1,6 @@
 """`accelbind check mappings`: what is wrong with those of a cluster or a folder."""
 
 import asyncio
-import dataclasses
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -24,7 +23,7 @@ from accelbind.options import (
 from accelbind.output import Output, OutputFormat, print_result, table_lines
 from accelbind.run import with_settings
 from accelbind.survey import Survey, read_folder, survey
-from services.admission.findings import Code, Finding, add_advertised, check, resource_uses
+from services.admission.findings import Code, add_advertised, check, resource_uses
 from services.admission.mutate import Policy
 from services.kube.connection import connector
 from services.mappings import folder as folders
@@ -33,6 +32,7 @@ from services.mappings.kinds import TABLE
 from services.mappings.schema import SPECS, unknown_fields, wrong_type
 from services.process.errors import InvalidSettings
 from services.process.objects import is_kind
+from services.process.problem import Problem
 from services.process.text import count, plain
 from webhook.settings import ReviewSettings
 
@@ -47,7 +47,7 @@ app = typer.Typer(
 Folder: TypeAlias = Annotated[
     Path | None, typer.Argument(metavar="DIR", help=MAPPINGS, readable=False, show_default=False)
 ]
-Checked: TypeAlias = tuple[MappingIndex, list[Finding], list[str]]
+Checked: TypeAlias = tuple[MappingIndex, list[Problem], list[str]]
 """The mappings that can be used, what was found, and what was not checked, and why."""
 
 _LISTED = ("namespace", "name", "kind", "resource")
@@ -123,7 +123,7 @@ def mappings(
         "mappings": len(index),
         "namespaces": len(index.namespaces),
         "resources": [dict(zip(_LISTED, row, strict=True)) for row in listed],
-        "findings": [dataclasses.asdict(finding) for finding in findings],
+        "findings": [_as_object(finding) for finding in findings],
         "notChecked": unchecked,
     }
     table = table_lines([each.upper() for each in _LISTED], listed) if list_ and listed else ()
@@ -132,6 +132,15 @@ def mappings(
         raise typer.Exit(Exit.NO)
     if unchecked and folder is None:
         raise typer.Exit(Exit.UNKNOWN)
+
+
+def _as_object(finding: Problem) -> dict[str, str]:
+    return {
+        "code": finding.code,
+        "namespace": finding.namespace,
+        "name": finding.subject,
+        "message": finding.text,
+    }
 
 
 def _listed(index: MappingIndex) -> Iterator[tuple[str, ...]]:
@@ -177,11 +186,11 @@ def _check_folder(
     for pod in found_pods:
         of = pod.namespace or namespace or DEFAULT_NAMESPACE
         for hint in misspelt_resources(pod, index, policy, namespace=of):
-            findings.append(Finding(Code.MISSPELT, of, pod.label, hint))
+            findings.append(Problem(Code.MISSPELT, hint, pod.label, of))
     return index, findings, unchecked
 
 
-def _of_schema(folder: Path, index: MappingIndex) -> Iterator[Finding]:
+def _of_schema(folder: Path, index: MappingIndex) -> Iterator[Problem]:
     # What an API server would refuse or drop, the webhook reads in a folder.
     for where, obj in folders.read_folder(folder, types=True):
         kind = str(obj.get("kind")) if isinstance(obj, dict) else ""
@@ -198,11 +207,11 @@ def _of_schema(folder: Path, index: MappingIndex) -> Iterator[Finding]:
             continue  # it is invalid anyway
         wrong = wrong_type(kind, obj)
         for problem in [wrong] if wrong else unknown_fields(kind, obj):
-            yield Finding(Code.SCHEMA, namespace, f"{kind} {plain(name)}", f"{where}: {problem}")
+            yield Problem(Code.SCHEMA, f"{where}: {problem}", f"{kind} {plain(name)}", namespace)
 
 
 def _within(
-    namespace: str | None, index: MappingIndex, findings: list[Finding], unchecked: list[str]
+    namespace: str | None, index: MappingIndex, findings: list[Problem], unchecked: list[str]
 ) -> Checked:
     if namespace is None:
         return index, findings, unchecked
@@ -222,12 +231,11 @@ def _check_cluster(kubeconfig: Path | None, policy: Policy, namespace: str | Non
 
 
 def _lines(
-    index: MappingIndex, findings: Sequence[Finding], unchecked: Sequence[str]
+    index: MappingIndex, findings: Sequence[Problem], unchecked: Sequence[str]
 ) -> Iterator[str]:
     if findings:
         rows = (
-            (one.code.value, plain(one.namespace), one.name, plain(one.message, 1000))
-            for one in findings
+            (one.code, plain(one.namespace), one.subject, plain(one.text, 1000)) for one in findings
         )
         yield from table_lines(("FINDING", "NAMESPACE", "OF", "WHAT"), rows)
     amount = count(len(findings), "finding") if findings else "no findings"

@@ -152,7 +152,7 @@ class DeviceSource:
             rows(now.ledger.offer, claims.holders(held)),
             (
                 *filter(None, [note, now.ledger.error]),
-                *(problem.message for problem in now.inventory.problems),
+                *(problem.text for problem in now.inventory.problems),
                 *now.holders.problems,
                 *claims.unreadable(),
             ),

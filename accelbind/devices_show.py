@@ -50,7 +50,7 @@ def cells(row: Row) -> tuple[str, ...]:
     """The cells of `TITLES`."""
     pods = map(_who, row.holders)
     containers = (each.container for each in row.holders if each.container)
-    messages = "; ".join(reason.message for reason in row.reasons)
+    messages = "; ".join(reason.text for reason in row.reasons)
     texts = (
         row.device,
         row.card,

@@ -164,7 +164,7 @@ def _as_object(answer: _Answer) -> dict[str, Any]:
     }
     if isinstance(result, Refused):
         reasons = [
-            {"code": refusal.reason, "container": refusal.container, "message": refusal.message}
+            {"code": refusal.code, "container": refusal.subject, "message": refusal.text}
             for refusal in result.refusals
         ]
         return facts | {"outcome": "refused", "reasons": reasons, "message": result.message}
@@ -219,7 +219,7 @@ def _lines(one: Explained) -> Iterator[str | StyledLine]:
         title += "its pods would be "
     if isinstance(result, Refused):
         yield "red", f"{title}refused"
-        yield from (f"  ✗ {each.message} [{each.reason}]" for each in result.refusals)
+        yield from (f"  ✗ {each.text} [{each.code}]" for each in result.refusals)
     elif isinstance(result, Unchanged):
         yield "green", f"{title}admitted unchanged"
         yield f"  {_UNCHANGED[result.reason]}"

@@ -14,7 +14,6 @@ from dra.claims import ClaimRef
 from dra.metrics import DraMetrics
 from dra.preparation import Preparation
 from services.devices.dra import DraDevice
-from services.devices.model import Problem
 from services.kubelet import dra_health_pb2 as health
 from services.kubelet import dra_pb2 as pb
 from services.kubelet.dra_health_pb2_grpc import (
@@ -25,6 +24,7 @@ from services.kubelet.dra_pb2_grpc import DRAPluginServicer, add_DRAPluginServic
 from services.node.state import NodeState
 from services.node.table import GONE
 from services.process.errors import AccelbindError, InvalidInput
+from services.process.problem import Problem
 from services.process.text import plain
 
 HEALTH_SECONDS: Final = 10.0
@@ -150,7 +150,7 @@ class Driver(DRAPluginServicer, DRAResourceHealthServicer):
     ) -> health.NodeWatchResourcesResponse:
         answer, now = health.NodeWatchResourcesResponse(), int(time.time())
         for name, problems in devices.items():
-            reasons = "; ".join(each.message for each in problems)
+            reasons = "; ".join(each.text for each in problems)
             answer.devices.add(
                 device=health.DeviceIdentifier(pool_name=self._pool, device_name=name),
                 health=health.UNHEALTHY if problems else health.HEALTHY,

@@ -23,9 +23,9 @@ import structlog
 
 from dra.book import ClaimBook, ClaimEntry
 from dra.claim_use import ClaimUse
-from services.devices.model import Problem
 from services.process.errors import AccelbindError, HardwareError
 from services.process.outage import Outage
+from services.process.problem import Problem
 
 LEFTOVER: Final = "leftover-claim"
 

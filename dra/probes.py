@@ -66,7 +66,7 @@ class Probes:
     async def devices(self) -> tuple[int, bytes]:
         """This node's devices and who has them; 503 before the first scan."""
         parts, state = self._parts, self._parts.node.state
-        problems = [each.message for each in state.inventory.problems] if state.inventory else []
+        problems = [each.text for each in state.inventory.problems] if state.inventory else []
         await parts.plugin_holders.snapshot()
         reasons = [self.waits_for, state.scan_error, *parts.files.errors]
         problems = [*filter(None, reasons), *problems]

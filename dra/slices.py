@@ -114,7 +114,7 @@ def device_body(device: DraDevice) -> Body:
     """A device in JSON; one that is unhealthy has a taint."""
     body: Body = {"name": device.name, "attributes": _attributes(device.attributes)}
     if not device.device.healthy:
-        reason = device.device.reasons[0].reason
+        reason = device.device.reasons[0].code
         body["taints"] = [{"key": UNHEALTHY, "value": reason, "effect": "NoSchedule"}]
     return body
 

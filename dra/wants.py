@@ -137,7 +137,7 @@ def require_healthy(wants: Iterable[Want], devices: Mapping[str, DraDevice]) -> 
         for name in want.devices if want.kind is not Kind.ADMIN else ():
             if reasons := devices[name].device.reasons:
                 raise ExternalFailure(
-                    f"{want.who} has {plain(name)}, which is unhealthy: {reasons[0].message}"
+                    f"{want.who} has {plain(name)}, which is unhealthy: {reasons[0].text}"
                 )
 
 

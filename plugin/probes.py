@@ -67,9 +67,9 @@ class Probes:
         registrations = sorted(serving.resources.registrations.items())
         active = [each for _, each in registrations if each.devices]
         if not active:
-            reasons = [problem.message for problem in state.inventory.problems]
+            reasons = [problem.text for problem in state.inventory.problems]
             reasons += [
-                f"{device.id}: {problem.message}"
+                f"{device.id}: {problem.text}"
                 for device in state.advertised.not_offered
                 for problem in device.reasons
             ]
@@ -95,7 +95,7 @@ class Probes:
         state = serving.node.state
         problems = [FIRST_SCAN]
         if state.inventory is not None:
-            problems = [problem.message for problem in state.inventory.problems]
+            problems = [problem.text for problem in state.inventory.problems]
         problems = [*filter(None, [state.scan_error]), *self._process.files.errors, *problems]
         problems += snapshot.problems
         devices = rows(state.advertised, snapshot.holders)

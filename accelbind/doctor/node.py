@@ -6,12 +6,13 @@ from accelbind.doctor.model import AS_ROOT, Line, Subject, failed, ok, skipped, 
 from accelbind.node_devices import FoundDevices, NodeDevices
 from accelbind.plain_port import PlainPort
 from plugin.settings import PluginSettings
-from services.devices.model import Device, PluginMode, Problem
+from services.devices.model import Device, PluginMode
 from services.devices.ofs import IN_USE
 from services.devices.reasons import remedy
 from services.devices.types.build import NOT_MATCHED
 from services.node.table import Table
 from services.process.errors import AccelbindError
+from services.process.problem import Problem
 from services.process.text import count, plain
 
 
@@ -61,14 +62,14 @@ def check_cards(node: Node) -> Iterator[Line]:
     yield from problem_lines(node.now.ledger.fpgas.problems)
     for card in node.now.inventory.cards:
         for problem in card.problems:  # remarks: they make no device unhealthy
-            yield _line(warning, f"{card.name}: {plain(problem.message, 400)}", problem)
+            yield _line(warning, f"{card.name}: {plain(problem.text, 400)}", problem)
     yield from device_lines(device for device in node.now.devices if not device.type)
 
 
 def problem_lines(problems: Iterable[Problem]) -> Iterator[Line]:
     """Yield what is wrong with the node or the configuration rather than with a device."""
     for problem in problems:
-        yield failed(plain(problem.message, 500), remedy(problem.reason))
+        yield failed(plain(problem.text, 500), remedy(problem.code))
 
 
 def device_lines(devices: Iterable[Device]) -> Iterator[Line]:
@@ -78,12 +79,12 @@ def device_lines(devices: Iterable[Device]) -> Iterator[Line]:
         healthy += not device.reasons
         where = f"{device.id} of type {device.type}" if device.type else device.card
         for problem in device.reasons:
-            text = f"{where}: {plain(problem.message, 400)}"
+            text = f"{where}: {plain(problem.text, 400)}"
             # In use is as it should be; a card's problem is one of each of its devices.
-            if problem.reason != IN_USE and text not in shown:
+            if problem.code != IN_USE and text not in shown:
                 shown.add(text)
                 # Of near misses, some are meant.
-                line = warning if problem.reason == NOT_MATCHED else failed
+                line = warning if problem.code == NOT_MATCHED else failed
                 yield _line(line, text, problem)
     yield ok(count(healthy, "healthy device"))
 
@@ -91,4 +92,4 @@ def device_lines(devices: Iterable[Device]) -> Iterator[Line]:
 def _line(line: Callable[[str, str], Line], text: str, problem: Problem) -> Line:
     if "Permission denied" in text:
         return unseen(text, AS_ROOT)
-    return line(text, remedy(problem.reason))
+    return line(text, remedy(problem.code))

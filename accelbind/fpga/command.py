@@ -150,7 +150,7 @@ def list_(
     require_folder(settings.root)
     inventory = _inventory(settings)
     for problem in inventory.problems:
-        warn(problem.message)
+        warn(problem.text)
     if is_mapping:
         typer.echo(mappings.mappings_yaml(inventory, settings.mode, namespace), nl=False)
         for port in mappings.unmapped(inventory, settings.mode):

@@ -4,7 +4,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from accelbind.fpga.show import as_objects
+import msgspec
+
 from services.devices.hardware.scan import scan
 from services.devices.hardware.sensor_reader import SensorReader
 from services.process.blocking import BlockingCalls
@@ -68,7 +69,7 @@ def describe(root: Path, device: str) -> dict[str, Any]:
                 described[key] = {each.label or "fme": each.value for each in gauges}
     errors = read_errors(files, place).items()
     return described | {
-        "problems": as_objects(problems),
+        "problems": msgspec.to_builtins(problems),
         "errors": {name: f"{value:#x}" for name, value in errors},
     }
 

@@ -1,10 +1,12 @@
 """What `accelbind fpga` shows of FMEs, ports and its results."""
 
-from collections.abc import Iterable
 from typing import Any, Final
 
-from services.devices.model import Card, Inventory, Port, Problem, VirtualFunction
+import msgspec
+
+from services.devices.model import Card, Inventory, Port, VirtualFunction
 from services.devices.topology import Topology
+from services.process.problem import Problem
 from services.programming.error_registers import ClearedRegister
 from services.programming.image import Programmed
 
@@ -58,13 +60,8 @@ def _device(card: Card, name: str, kind: str, problems: tuple[Problem, ...]) -> 
         "pciAddress": card.address,
         "numaNode": card.pci.numa_node if card.pci else None,
         "healthy": not problems,
-        "problems": as_objects(problems),
+        "problems": msgspec.to_builtins(problems),
     }
-
-
-def as_objects(problems: Iterable[Problem]) -> list[dict[str, str]]:
-    """Problems for JSON."""
-    return [{"reason": each.reason, "message": each.message} for each in problems]
 
 
 def row(device: dict[str, Any]) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from services.pods.manifests import FoundPod
 from services.pods.quantity import parse_count
 from services.pods.requests import requesting_containers
 from services.process.errors import InvalidQuantity
+from services.process.problem import Problem
 from services.process.text import listing, plain
 
 _USUAL = Policy()
@@ -53,18 +54,6 @@ class Code(StrEnum):
     MISSPELT = "misspelt"
     """A pod or workload requests a name of another domain that looks like a mapping; the webhook
     ignores it. Only the command line looks for these."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One problem."""
-
-    code: Code
-    namespace: str
-    """Of the mapping or of the object that requests it; empty if unknown."""
-    name: str
-    """Kind and name of the object: ``AcceleratorFunction nlb0``, ``Pod train``."""
-    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +110,14 @@ def check(
     advertised: collections.abc.Mapping[str, int] | None = None,
     uses: Iterable[ResourceUse] = (),
     problems: Sequence[str] = (),
-) -> list[Finding]:
+) -> list[Problem]:
     """Return the problems of mappings, compared with what nodes advertise and workloads request.
 
     `advertised` is as `add_advertised` counts with `others`; None if unknown. `problems` says why
     objects without a kind and name can't be used.
     """
     findings = [
-        *(Finding(Code.INVALID, "", "", problem) for problem in problems),
+        *(Problem(Code.INVALID, problem) for problem in problems),
         *(
             finding
             for namespace in index.namespaces
@@ -138,7 +127,8 @@ def check(
         *_of_uses(index, policy, uses),
     ]
     order = list(Code)
-    return sorted(findings, key=lambda one: (order.index(one.code), one.namespace, one.name))
+    findings.sort(key=lambda one: (order.index(Code(one.code)), one.namespace, one.subject))
+    return findings
 
 
 def _count(amount: object) -> int:
@@ -152,7 +142,7 @@ def _of_table(
     mappings: NameTable,
     policy: Policy,
     advertised: collections.abc.Mapping[str, int] | None,
-) -> Iterator[Finding]:
+) -> Iterator[Problem]:
     for name, reason in mappings.rejected.items():
         yield _of_rejected(mappings.namespace, name, reason)
     yield from _duplicates(mappings)
@@ -165,16 +155,16 @@ def _of_table(
             yield from _of_resource(mapping, advertised)
 
 
-def _of_rejected(namespace: str, name: str, reason: str) -> Finding:
+def _of_rejected(namespace: str, name: str, reason: str) -> Problem:
     if reason == clash(namespace, name):
-        return Finding(Code.CLASH, namespace, plain(name), reason)
+        return Problem(Code.CLASH, reason, plain(name), namespace)
     kinds = [kind for kind in TABLE if label(kind, namespace, name) in reason]
     again = any(reason == repeated(kind, namespace, name) for kind in kinds)
     code = Code.DUPLICATE if again else Code.INVALID
-    return Finding(code, namespace, " ".join([*kinds, plain(name)]), reason)
+    return Problem(code, reason, " ".join([*kinds, plain(name)]), namespace)
 
 
-def _duplicates(mappings: NameTable) -> Iterator[Finding]:
+def _duplicates(mappings: NameTable) -> Iterator[Problem]:
     same: dict[Resolution, list[Mapping]] = {}
     for mapping in mappings.by_name.values():
         if mapping.deprecated is None:
@@ -193,7 +183,7 @@ def _duplicates(mappings: NameTable) -> Iterator[Finding]:
 
 def _of_resource(
     mapping: Mapping, advertised: collections.abc.Mapping[str, int]
-) -> Iterator[Finding]:
+) -> Iterator[Problem]:
     resource = mapping.resolution.resource
     if resource.startswith(DEVICE_CLASS):
         return  # nodes don't advertise classes
@@ -216,7 +206,7 @@ def _mode(text: str, resolution: Resolution) -> str:
     return f"{text} {resolution.mode}" if resolution.mode else ""
 
 
-def _of_uses(index: MappingIndex, policy: Policy, uses: Iterable[ResourceUse]) -> Iterator[Finding]:
+def _of_uses(index: MappingIndex, policy: Policy, uses: Iterable[ResourceUse]) -> Iterator[Problem]:
     for use in dict.fromkeys(uses):
         namespace = index.namespace(use.namespace)
         name = use.key.partition("/")[2]
@@ -231,7 +221,7 @@ def _of_uses(index: MappingIndex, policy: Policy, uses: Iterable[ResourceUse]) -
             yield from _of_mapped(use, mapping)
         elif name in mappings.rejected:
             message = f"{requested}, which can't be used: {mappings.rejected[name]}"
-            yield Finding(Code.UNMAPPED, use.namespace, use.user, message)
+            yield Problem(Code.UNMAPPED, message, use.user, use.namespace)
         elif mappings is not namespace or name not in namespace.modes:
             why = (
                 "a physical resource that no mapping of the namespace resolves to"
@@ -240,15 +230,15 @@ def _of_uses(index: MappingIndex, policy: Policy, uses: Iterable[ResourceUse]) -
             )
             near = nearest(name, *[each.by_name for each in tables])
             question = f"; did you mean {plain(near)}?" if near else ""
-            yield Finding(Code.UNMAPPED, use.namespace, use.user, f"{requested}, {why}{question}")
+            yield Problem(Code.UNMAPPED, f"{requested}, {why}{question}", use.user, use.namespace)
 
 
-def _of_mapped(use: ResourceUse, mapping: Mapping) -> Iterator[Finding]:
+def _of_mapped(use: ResourceUse, mapping: Mapping) -> Iterator[Problem]:
     requested = f"requests {plain(use.key)}"
     if mapping.deprecated is not None:
         advice = mapping.deprecated and f": {plain(mapping.deprecated)}"
         message = f"{requested}, which is deprecated{advice}"
-        yield Finding(Code.DEPRECATED, use.namespace, use.user, message)
+        yield Problem(Code.DEPRECATED, message, use.user, use.namespace)
     effects = mapping.resolution.effects
     placed = effects is not None and (effects.node_selector or effects.tolerations)
     if placed and use.user.startswith("DaemonSet "):
@@ -256,8 +246,8 @@ def _of_mapped(use: ResourceUse, mapping: Mapping) -> Iterator[Finding]:
             f"{requested}, whose node selector or tolerations the DaemonSet's controller doesn't "
             "see: put them into the template too"
         )
-        yield Finding(Code.DAEMONSET, use.namespace, use.user, message)
+        yield Problem(Code.DAEMONSET, message, use.user, use.namespace)
 
 
-def _about(code: Code, mapping: Mapping, message: str) -> Finding:
-    return Finding(code, mapping.namespace, f"{mapping.kind} {plain(mapping.name)}", message)
+def _about(code: Code, mapping: Mapping, message: str) -> Problem:
+    return Problem(code, message, f"{mapping.kind} {plain(mapping.name)}", mapping.namespace)

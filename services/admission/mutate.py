@@ -34,13 +34,14 @@ from services.mappings.accelerator import ENTRY
 from services.mappings.index import MappingIndex, NamespaceMappings, NameTable
 from services.mappings.model import Function
 from services.pods.pod import ContainerRef, Pod
-from services.pods.refusals import Refusal, RefusalReason, Refusals, label, summary
+from services.pods.refusals import RefusalReason, Refusals, label, summary
 from services.pods.requests import (
     ResourceCount,
     read_counts,
     refuse_pod_resources,
     requesting_containers,
 )
+from services.process.problem import Problem
 from services.process.text import clip, plain
 
 MAX_POD_UNITS: Final = MAX_NOTED_UNITS
@@ -156,7 +157,8 @@ class Patched(msgspec.Struct, frozen=True):
 class Refused(msgspec.Struct, frozen=True):
     """The pod can't be admitted."""
 
-    refusals: tuple[Refusal, ...]
+    refusals: tuple[Problem, ...]
+    """Each with its container as its subject; none for a problem of the whole pod."""
 
     @property
     def message(self) -> str:
@@ -209,7 +211,7 @@ def audit_note(pod: Pod, decision: Decision, *, validating: bool) -> dict[str, s
     # key with the webhook's name.
     again = AGAIN if pod.is_noted and not validating else ""
     if isinstance(decision, Refused):
-        codes = dict.fromkeys(refusal.reason.value for refusal in decision.refusals)
+        codes = dict.fromkeys(refusal.code for refusal in decision.refusals)
         return {REASON + again: ",".join(codes)}
     if isinstance(decision, Patched):
         rewrites = "; ".join(

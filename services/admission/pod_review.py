@@ -95,7 +95,7 @@ def _review_pod(
     if isinstance(decision, Unchanged):
         return admit(review, decision.reason, warnings=decision.warnings, audit=audit)
     if isinstance(decision, Refused):
-        return deny(review, decision.refusals[0].reason, decision.message, audit=audit)
+        return deny(review, decision.refusals[0].code, decision.message, audit=audit)
     return reviews.patch(
         review,
         decision.operations,
@@ -113,7 +113,7 @@ def _guard_pod(review: Review, pod: Pod, index: MappingIndex, policy: Policy) ->
     if refused is None:
         return admit(review, PodReason.WITHIN_NAMES, audit={REASON: PodReason.WITHIN_NAMES})
     audit = audit_note(pod, refused, validating=True)
-    return deny(review, refused.refusals[0].reason, refused.message, audit=audit)
+    return deny(review, refused.refusals[0].code, refused.message, audit=audit)
 
 
 def _not_mutated(result: Patched) -> str:

@@ -11,9 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from services.devices.model import Device, DeviceNode, Problem
+from services.devices.model import Device, DeviceNode
 from services.devices.nodes import is_name
 from services.process.errors import InvalidName
+from services.process.problem import Problem
 
 CDI_VERSION = "0.5.0"  # the first one with `hostPath`
 NOTE_VERSION = "0.6.0"  # the first one with `annotations`

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from services.devices.model import Problem
 from services.names import CRASHED, ID_DIGITS, canonical_id
+from services.process.problem import Problem
 
 PORT_DISABLED: Final = "port-disabled"
 PORT_WITHOUT_DRIVER: Final = "port-without-driver"

@@ -4,9 +4,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias
 
-from services.devices.model import Fme, Port, Problem
+from services.devices.model import Fme, Port
 from services.devices.reasons import FLAGS, REGISTERS
 from services.process.errors import InvalidSettings
+from services.process.problem import Problem
 from services.process.text import listing
 
 Ignored: TypeAlias = Mapping[str, int | None]
@@ -43,8 +44,8 @@ def ignored_problems(part: Fme | Port, ignored_errors: Ignored) -> tuple[Problem
     )
     ignored = []
     for problem in part.problems:
-        if problem.reason in ignored_errors:
-            mask, value = ignored_errors[problem.reason], values.get(problem.reason)
+        if problem.code in ignored_errors:
+            mask, value = ignored_errors[problem.code], values.get(problem.code)
             # All bits that are set must be in the mask; those of a card that doesn't answer aren't.
             if mask is None or (value is not None and not value & ~mask):
                 ignored.append(problem)

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from services.devices.labels import dns_label
+from services.process.problem import Problem
 
 Value: TypeAlias = bool | int | str
 """The value of an attribute."""
@@ -39,16 +40,6 @@ class PluginMode(StrEnum):
     def has_cards(self) -> bool:
         """Whether devices are made of cards."""
         return self not in (PluginMode.UNITS, PluginMode.NONE)
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Something wrong, for machines and for people."""
-
-    reason: str
-    """A stable kebab-case code, fit for a metric label (`afu-id-empty`)."""
-    message: str
-    """One sentence that names the file or part it is about."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ import re
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from services.devices.model import DeviceNode, Problem
+from services.devices.model import DeviceNode
+from services.process.problem import Problem
 
 Number: TypeAlias = tuple[int, int]
 """Major and minor."""

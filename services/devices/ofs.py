@@ -7,16 +7,9 @@ In mode `af` a device is a virtual function, its resource named for the AFU behi
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from services.devices.model import (
-    Card,
-    Device,
-    DeviceNode,
-    PluginMode,
-    Port,
-    Problem,
-    VirtualFunction,
-)
+from services.devices.model import Card, Device, DeviceNode, PluginMode, Port, VirtualFunction
 from services.names import CRASHED, DOMAIN, function_name, region_name
+from services.process.problem import Problem
 
 PHYSICAL: Final = "8086:bcce"
 VIRTUAL: Final = "8086:bccf"
@@ -62,7 +55,7 @@ def in_use(address: str) -> Problem:
 
 def is_in_use(function: VirtualFunction) -> bool:
     """Whether the AFU behind a function is unknown because a container has it."""
-    return any(each.reason == IN_USE for each in function.problems)
+    return any(each.code == IN_USE for each in function.problems)
 
 
 def ofs_devices(
@@ -127,11 +120,11 @@ def _engine(card: Card) -> str:
 
 def has_no_afu(port: Port) -> bool:
     """Whether a port reaches no AFU: it has no file for the id of one."""
-    return any(each.reason == NO_AFU for each in port.problems)
+    return any(each.code == NO_AFU for each in port.problems)
 
 
 def _card_problems(card: Card) -> Iterator[Problem]:
     """Yield what counts for all functions; that a port reaches no AFU is as it should be."""
     yield from card.fme.problems if card.fme else ()
     for port in card.ports:
-        yield from (each for each in port.problems if each.reason != NO_AFU)
+        yield from (each for each in port.problems if each.code != NO_AFU)

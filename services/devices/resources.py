@@ -21,12 +21,12 @@ from services.devices.model import (
     PciFunction,
     PluginMode,
     Port,
-    Problem,
     Sighting,
 )
 from services.devices.ofs import has_no_afu, ofs_devices
 from services.devices.topology import Topology
 from services.names import DOMAIN, UNIT_RESOURCE, function_name, region_name
+from services.process.problem import Problem
 
 DEFAULT_UNITS = 40
 
@@ -81,7 +81,7 @@ def _counted(
 ) -> tuple[Problem, ...]:
     """The problems of a part that count; those that are ignored become remarks."""
     harmless = ignored_problems(part, ignored)
-    remarks.extend(replace(each, message=f"{each.message}; ignored") for each in harmless)
+    remarks.extend(Problem(each.code, f"{each.text}; ignored") for each in harmless)
     counted = tuple(each for each in part.problems if each not in harmless)
     return (*counted, added) if added else counted
 
@@ -176,7 +176,7 @@ def _bdf_units(card: Card, node: Topology) -> Iterator[Device]:
             device = _port_device(card, port, node, key=key, resource=resource)
         # The interface id isn't needed, so a card may have no file for it. A file that is there and
         # holds nothing usable is still a sign of a broken card.
-        reasons = tuple(each for each in device.reasons if each.reason != _NO_REGION)
+        reasons = tuple(each for each in device.reasons if each.code != _NO_REGION)
         yield replace(device, reasons=reasons)
 
 

@@ -5,7 +5,8 @@ The engine stays on the physical function, which a virtual one names by its PCI 
 
 from collections.abc import Iterable
 
-from services.devices.model import Card, Port, Problem
+from services.devices.model import Card, Port
+from services.process.problem import Problem
 
 
 class Topology:

@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from services.devices.model import Device, Problem
+from services.devices.model import Device
+from services.process.problem import Problem
 from services.process.text import listing
 
 NO_IOMMU: Final = "vfio-noiommu"

@@ -111,6 +111,6 @@ class CdiPublisher:
                 removed=[] if file.content else [self._folder.path.name],
                 devices=len(file.devices),
             )
-        problems = [done.error, *(each.message for each in file.problems)]
+        problems = [done.error, *(each.text for each in file.problems)]
         self._outage.update("; ".join(filter(None, problems)))
         return True

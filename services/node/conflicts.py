@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from services.devices.held import replicated
-from services.devices.model import Device, Problem
+from services.devices.model import Device
+from services.process.problem import Problem
 from services.process.text import listing
 
 CLAIMED_BY_FPGA: Final = "claimed-by-fpga"

@@ -111,26 +111,26 @@ def _repairs(before: Ledger, now: Ledger) -> Iterator[Change]:
 
 def _inventory_changes(before: Inventory, now: Inventory) -> Iterator[Change]:
     """Problems of the node, such as a driver that isn't loaded, and of cards."""
-    for reason in dict.fromkeys(each.reason for each in now.problems):
-        same = [each for each in now.problems if each.reason == reason]
+    for reason in dict.fromkeys(each.code for each in now.problems):
+        same = [each for each in now.problems if each.code == reason]
         if any(each not in before.problems for each in same):
             # One Event for all: of a subject, only the latest is sure to be written.
-            text = "; ".join(each.message for each in same)
+            text = "; ".join(each.text for each in same)
             event = event_reason(reason)
             yield Change("problem of the node", f"node {reason}", text, warning=True, event=event)
     if before.problems and not now.problems:
         text = f"what was wrong with the node is over; it has {count(len(now.cards), 'card')}"
         yield Change("problem of the node resolved", "node", text, event=EventReason.CARDS_FOUND)
     remarks = {(card.name, each) for card in before.cards for each in card.problems}
-    failing = {card.name: card.failure.reason for card in before.cards if card.failure}
+    failing = {card.name: card.failure.code for card in before.cards if card.failure}
     for card in now.cards:
         subject, failure = f"card {card.name}", card.failure
         for each in card.problems:
             if (card.name, each) not in remarks:
-                yield Change("remark on a card", subject, each.message)
-        if failure and failing.get(card.name) != failure.reason:
-            event = event_reason(failure.reason)
-            yield Change("card can't be read", subject, failure.message, warning=True, event=event)
+                yield Change("remark on a card", subject, each.text)
+        if failure and failing.get(card.name) != failure.code:
+            event = event_reason(failure.code)
+            yield Change("card can't be read", subject, failure.text, warning=True, event=event)
         elif failure is None and card.name in failing:
             text = f"card {card.name} can be read again"
             yield Change("card readable", subject, text, event=EventReason.CARD_READABLE)
@@ -167,14 +167,14 @@ def _of_device(before: Device | None, now: Device, *, has_events: bool) -> Itera
     yield Change(
         "device unhealthy" if now.resource else "device can't be offered",
         now.id,
-        f"{name} is {state}: {'; '.join(problem.message for problem in now.reasons)}",
+        f"{name} is {state}: {'; '.join(problem.text for problem in now.reasons)}",
         warning=True,
         event=EventReason.DEVICE_UNHEALTHY if has_events and reasons != {RECOVERING} else "",
     )
 
 
 def _reasons(device: Device) -> frozenset[str]:
-    return frozenset(problem.reason for problem in device.reasons)
+    return frozenset(problem.code for problem in device.reasons)
 
 
 def _by_id(advertised: AdvertisedResources) -> Mapping[str, Device]:

@@ -30,14 +30,7 @@ from services.devices.dra import DraDevice, dra_devices
 from services.devices.held import HELD, Parts, function_resources, held_parts, possible_ids
 from services.devices.ignored import Ignored
 from services.devices.labels import dra_name
-from services.devices.model import (
-    Card,
-    Device,
-    Inventory,
-    PluginMode,
-    Problem,
-    Sighting,
-)
+from services.devices.model import Card, Device, Inventory, PluginMode, Sighting
 from services.devices.ofs import is_in_use
 from services.devices.resources import (
     DEFAULT_UNITS,
@@ -52,6 +45,7 @@ from services.names import FUNCTION_PREFIX
 from services.node.conflicts import DUPLICATE, claimants_of, conflict
 from services.node.repairs import Attempts, still_tried
 from services.node.world import World
+from services.process.problem import Problem
 
 HUNG_IN_DRIVER: Final = "card-hung-in-driver"
 LEAVING: Final = "card-leaving"

@@ -141,7 +141,7 @@ def _of_devices(devices: Sequence[Device], holders: Holders) -> Iterator[Metric]
         (
             device.resource,
             HEALTHY if device.healthy else UNHEALTHY,
-            device.reasons[0].reason if device.reasons else "",
+            device.reasons[0].code if device.reasons else "",
         )
         for device in devices
     )
@@ -164,7 +164,7 @@ def _of_devices(devices: Sequence[Device], holders: Holders) -> Iterator[Metric]
         "device_reason",
         "Why a device isn't healthy, a series a reason; always 1.",
         ("device", "resource", "reason"),
-        {(each.id, each.resource, why.reason): 1 for each in devices for why in each.reasons},
+        {(each.id, each.resource, why.code): 1 for each in devices for why in each.reasons},
     )
     # By the resource under which the kubelet allocated it, which may have changed since.
     here = {each.id for each in devices}

@@ -16,7 +16,7 @@ from services.devices.hardware.afu_ids import AfuIds
 from services.devices.hardware.events import FPGA_SUBSYSTEMS
 from services.devices.hardware.scan import DRIVERS, Scanner
 from services.devices.held import held_functions, held_parts
-from services.devices.model import Inventory, PluginMode, Problem, Reading
+from services.devices.model import Inventory, PluginMode, Reading
 from services.devices.resources import DEFAULT_UNITS
 from services.devices.types.provider import DeviceTypes
 from services.node.ledger import Rules
@@ -24,6 +24,7 @@ from services.node.settings import NodeSettings
 from services.node.world import World
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
+from services.process.problem import Problem
 from services.programming.lock import LOCKS, leaving_cards
 from services.programming.records import PortRecords
 

@@ -121,7 +121,7 @@ def repairs(cards: Iterable[Card], held: Parts, tried: Attempts) -> Repairs:
 
 def _clearable(port: Port) -> bool:
     """Whether a port has errors that a write would clear."""
-    if any(problem.reason.endswith(_DEAD) for problem in port.problems):
+    if any(problem.code.endswith(_DEAD) for problem in port.problems):
         return False
     return bool(port.errors) and port.errors not in ALL_ONES
 
@@ -129,6 +129,6 @@ def _clearable(port: Port) -> bool:
 def _disabled(card: Card) -> Port | None:
     """The first disabled port of a card."""
     is_disabled = (
-        port for port in card.ports if any(each.reason in UNUSABLE for each in port.problems)
+        port for port in card.ports if any(each.code in UNUSABLE for each in port.problems)
     )
     return next(is_disabled, None)

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from services.containers.holders import Holders
-from services.devices.model import Inventory, Problem, Reading
+from services.devices.model import Inventory, Reading
 from services.node.repairs import Attempts
+from services.process.problem import Problem
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from services.pods.pod import ContainerRef
+from services.process.problem import Problem
 from services.process.text import numbered, plain
 
 MAX_REFUSALS = 8
@@ -47,21 +48,11 @@ class RefusalReason(StrEnum):
     """The pod lacks the node selector of a name that its guarded resources come from."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """One problem of a pod; the message names the container."""
-
-    reason: RefusalReason
-    container: str
-    """Its name; empty for a problem of the whole pod."""
-    message: str
-
-
 @dataclass(slots=True)
 class Refusals:
     """Collects the problems of a pod."""
 
-    listed: list[Refusal] = field(default_factory=list)
+    listed: list[Problem] = field(default_factory=list)
 
     @property
     def full(self) -> bool:
@@ -72,7 +63,7 @@ class Refusals:
         """Add a problem of a container, whose name goes before the message, or of the whole pod."""
         if not self.full:
             text = f"{label(ref) if ref else 'the pod'}: {message}"
-            self.listed.append(Refusal(reason, ref.container.name if ref else "", text))
+            self.listed.append(Problem(reason, text, ref.container.name if ref else ""))
 
 
 def label(ref: ContainerRef) -> str:
@@ -82,6 +73,6 @@ def label(ref: ContainerRef) -> str:
     return f'{kind} "{plain(name)}"' if name else f"{kind} at {ref.path}"
 
 
-def summary(refusals: Iterable[Refusal]) -> str:
+def summary(refusals: Iterable[Problem]) -> str:
     """Return one text for all problems; it follows ``denied the request: ``."""
-    return numbered((refusal.message for refusal in refusals), limit=MAX_MESSAGE)
+    return numbered((refusal.text for refusal in refusals), limit=MAX_MESSAGE)

@@ -7,9 +7,10 @@ together with its ports, including those on virtual functions.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from services.devices.model import Card, Contents, Fme, Inventory, Port, Problem
+from services.devices.model import Card, Contents, Fme, Inventory, Port
 from services.devices.topology import Topology
 from services.process.errors import ExternalFailure, NotAllowed
+from services.process.problem import Problem
 from services.process.text import count, plain
 
 
@@ -191,6 +192,6 @@ def _present(name: str, regions: Mapping[str, Region], interface_id: str) -> Reg
     if region.unread:
         raise ExternalFailure(
             f"not every port of region {plain(region.name)} can be read:"
-            f" {plain(region.unread[0].message, 300)}; the kubelet will try again"
+            f" {plain(region.unread[0].text, 300)}; the kubelet will try again"
         )
     return region

@@ -137,11 +137,11 @@ def _engine_of(inventory: Inventory, card: Card) -> EnginePlace | None:
 
 def _nothing(inventory: Inventory, wanted: str, kind: str, names: list[str]) -> str:
     sentence = f"there is no {wanted} on this node"
-    reasons = [card.failure.message for card in inventory.cards if card.failure]
+    reasons = [card.failure.text for card in inventory.cards if card.failure]
     if names:
         sentence += f"; its {kind} are {listing(names, most=_NAMED)}"
     else:
-        reasons = [problem.message for problem in inventory.problems] + reasons
+        reasons = [problem.text for problem in inventory.problems] + reasons
     return f"{sentence}: {'; '.join(reasons)}" if reasons else sentence
 
 
@@ -184,7 +184,7 @@ class DeviceFiles:
         """Why this port can't be used until its card's driver is bound anew; empty if it can."""
         if self.is_disabled:
             return port_disabled(self.name)
-        return "" if self.has_driver else port_without_driver(self.name).message
+        return "" if self.has_driver else port_without_driver(self.name).text
 
     def text(self, file: str) -> str:
         """The content of an attribute, empty if it can't be read."""

@@ -340,7 +340,7 @@ class Programmer:
         self._move(engine, port, DriverNode.assign_port, "assigned")
         ports = find_engine(self._scan(), engine).card.ports
         problems = (each for port in ports for each in port.problems)
-        return next((each.message for each in problems if each.reason == PORT_WITHOUT_DRIVER), "")
+        return next((each.text for each in problems if each.code == PORT_WITHOUT_DRIVER), "")
 
     def _move(
         self, engine: str, port: int, call: Callable[[DriverNode, int], None], word: str
@@ -370,12 +370,12 @@ def _fitting_engine(place: PortPlace, image: Image) -> EnginePlace:
     engine, interface_id = place.engine, place.interface_id
     if engine is None:
         pci = place.card.pci
-        raise HardwareError(no_fme(place.name, pci.physfn if pci else None).message)
+        raise HardwareError(no_fme(place.name, pci.physfn if pci else None).text)
     if place.card.functions is not None:
         text = f"the functions of {place.card.address} are behind its virtual functions"
         raise HardwareError(f"{place.name} can't be programmed by accelbind: {text}; use fpgaconf")
     if not interface_id:
-        reasons = "; ".join(problem.message for problem in engine.fme.problems)
+        reasons = "; ".join(problem.text for problem in engine.fme.problems)
         raise HardwareError(f"the region of {place.name} has no usable interface id: {reasons}")
     if interface_id != image.interface_id:
         raise InvalidBitstream(

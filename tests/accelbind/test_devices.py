@@ -15,8 +15,8 @@ import pytest
 from accelbind import devices_show
 from services.containers import holder_source
 from services.containers.holders import Holder
-from services.devices.model import Problem
 from services.node.table import Row, Table
+from services.process.problem import Problem
 from simulator.card_faults import Fault
 from simulator.cards import NLB0, CardSpec, Rack
 from simulator.devices import DeviceTree

@@ -11,10 +11,11 @@ from dra.claims import ClaimRef
 from dra.driver import HEALTH_SECONDS, problems_of
 from dra.wants import Kind, Want
 from services.devices.dra import DraDevice, fpga_name
-from services.devices.model import Device, Problem
+from services.devices.model import Device
 from services.kubelet import dra_health_pb2 as health
 from services.kubelet.dra_health_pb2_grpc import DRAResourceHealthStub
 from services.kubelet.sockets import dial
+from services.process.problem import Problem
 from services.programming.lock import LOCKS, card_lock
 from simulator.cards import CardSpec
 from simulator.driver import DriverStandIn

@@ -170,7 +170,7 @@ async def test_a_claim_is_no_leftover_while_the_kubelet_knows_it_or_is_away(
             kubelet.checkpoint.write_text(content)
             assert await dra.parts.leftover_claims.problems() == {}
         kubelet.checkpoint.unlink()  # one that was there, and is lost
-        assert [each.reason for each in (await dra.parts.leftover_claims.problems()).values()] == [
+        assert [each.code for each in (await dra.parts.leftover_claims.problems()).values()] == [
             "leftover-claim"
         ]
         kubelet.knows(uid_of_first=POD)

@@ -22,7 +22,8 @@ from dra.slices import (
     slice_spec,
 )
 from services.devices.dra import DraDevice
-from services.devices.model import Device, Problem
+from services.devices.model import Device
+from services.process.problem import Problem
 
 NODE = "node-1"
 

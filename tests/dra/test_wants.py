@@ -17,7 +17,7 @@ from dra.wants import (
 from services.containers.permission import Enforce
 from services.containers.wanted import confirm_pod
 from services.devices.dra import DraDevice
-from services.devices.model import Device, Problem
+from services.devices.model import Device
 from services.mappings.index import NamespaceMappings, build_index
 from services.mappings.model import parse
 from services.names import DOMAIN, function_name
@@ -27,6 +27,7 @@ from services.process.errors import (
     NotAllowed,
     NotMapped,
 )
+from services.process.problem import Problem
 from simulator.cards import A10_INTERFACE, NLB0, NLB3
 from tests.dra.support import (
     DEVELOP,

@@ -77,14 +77,14 @@ def _table(inventory: Inventory, tree: AdvertisedResources) -> dict[str, Any]:
     if tree.not_offered:
         table["not offered"] = {each.id: _device(each) for each in tree.not_offered}
     if inventory.problems:
-        table["node"] = [each.reason for each in inventory.problems]
+        table["node"] = [each.code for each in inventory.problems]
     return table
 
 
 def _device(device: Device) -> str:
     """Health, reasons, NUMA node and device files in one line."""
     words = ["healthy" if device.healthy else "unhealthy"]
-    words += [each.reason for each in device.reasons]
+    words += [each.code for each in device.reasons]
     words += [] if device.numa_node is None else [f"numa={device.numa_node}"]
     words += [f"{each.name}:{each.permissions}" for each in device.nodes]
     return " ".join(words)

@@ -105,7 +105,7 @@ class Cluster:
 
     def devices(self) -> dict[str, list[str]]:
         """The reasons of each device to be unhealthy."""
-        return {each.device: [one.reason for one in each.reasons] for each in self.offered()}
+        return {each.device: [one.code for one in each.reasons] for each in self.offered()}
 
     def offers(self, *devices: str, **unhealthy: str) -> None:
         """Wait until these devices are offered as healthy, and others for a reason as not."""

@@ -97,7 +97,7 @@ async def test_a_half_programmed_port_is_unhealthy_until_it_is_programmed(
         assert await fpga_program(bed.folder, NLB3) != 0
         await bed.offers(0, OFFERED)
         (device,) = serving(plugin).node.state.advertised.devices()
-        assert [each.reason for each in device.reasons] == ["programming-unfinished"]
+        assert [each.code for each in device.reasons] == ["programming-unfinished"]
         driver.refuse = False
         assert await fpga_program(bed.folder, NLB0) == 0
         await bed.offers(1, OFFERED)
@@ -119,7 +119,7 @@ async def test_a_port_that_the_driver_can_not_program_is_unhealthy_in_mode_regio
     async with bed.running(PluginMode.REGION) as plugin:
         await bed.kubelet.until(lambda: bed.kubelet.capacity.get(REGION) == 1)
         (device,) = serving(plugin).node.state.advertised.devices()
-        assert [each.reason for each in device.reasons] == ["port-released"]
+        assert [each.code for each in device.reasons] == ["port-released"]
         assert bed.kubelet.allocatable[REGION] == 0
 
 

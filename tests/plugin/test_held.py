@@ -28,7 +28,7 @@ async def test_a_held_port_is_unhealthy_as_another_function_until_its_pod_ends(
         bed.rack.set_afu(card, NLB3)
         await bed.kubelet.until(lambda: bed.kubelet.capacity.get(OTHER) == 1)
         (device,) = serving(plugin).node.state.advertised.resources[OTHER].values()
-        assert [each.reason for each in device.reasons] == ["held-as-other-resource"]
+        assert [each.code for each in device.reasons] == ["held-as-other-resource"]
         assert bed.kubelet.allocatable[OTHER] == 0
         await bed.kubelet.delete_pod(state)
         await bed.offers(1, OTHER)

@@ -11,13 +11,14 @@ from plugin.device_plugin.metrics import PluginMetrics
 from plugin.metrics import ModeCollector
 from plugin.mode import ModeChoice
 from services.containers.holders import Holder, Holders
-from services.devices.model import Card, Device, Inventory, PciFunction, PluginMode, Problem
+from services.devices.model import Card, Device, Inventory, PciFunction, PluginMode
 from services.devices.resources import AdvertisedResources
 from services.devices.sensors import BusErrors, CardSensors, ErrorRegister, Gauge
 from services.node.ledger import Rules
 from services.node.metrics import NodeCollector
 from services.node.state import NodeState
 from services.process.http import new_registry
+from services.process.problem import Problem
 from tests.services.node.support import set_state
 
 OK = Device("p0", "d/r", card="region0", numa_node=1)

@@ -6,13 +6,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from plugin.device_plugin.events import ABSENCES, FAILURES, PluginEvents
-from services.devices.model import Card, Device, Inventory, PluginMode, Problem
+from services.devices.model import Card, Device, Inventory, PluginMode
 from services.devices.resources import AdvertisedResources
 from services.devices.types.build import NOT_MATCHED
 from services.node.discovery import report
 from services.node.events import changes
 from services.node.ledger import RECOVERING, Ledger, Rules
 from services.node.repairs import Attempt, Tried
+from services.process.problem import Problem
 from tests.services.node.support import Recorder
 
 RESOURCE = "fpga.intel.com/af-x"
@@ -77,9 +78,9 @@ def test_a_device_is_told_when_it_turns_bad_for_another_reason_and_when_it_is_we
     assert told.take() == []
     for _ in range(3):
         told.look(device(BAD))
-    assert told.happenings[0].message == f"port.0 of {RESOURCE} is Unhealthy: {BAD.message}"
+    assert told.happenings[0].message == f"port.0 of {RESOURCE} is Unhealthy: {BAD.text}"
     assert told.take() == bad
-    told.look(device(replace(BAD, message="it reads 0x2")))
+    told.look(device(Problem(BAD.code, "it reads 0x2")))
     assert told.take() == [], "another value is none"
     told.look(device(BAD, HUNG))
     assert told.take() == bad

@@ -80,7 +80,7 @@ async def test_a_container_starts_again_after_a_restart_of_the_plugin(
         await eventually_async(lambda: bool([*serving(plugin).node.state.advertised.devices()]))
         (device,) = serving(plugin).node.state.advertised.devices()
         assert (device.resource, device.healthy) == (MEM, False)
-        assert [each.reason for each in device.reasons] == ["function-in-use"]
+        assert [each.code for each in device.reasons] == ["function-in-use"]
         await bed.offers(0, MEM)
         await bed.restart(state)
         await bed.kubelet.delete_pod(state)

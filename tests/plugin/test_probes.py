@@ -15,7 +15,7 @@ from plugin.device_plugin.face import DevicePlugin
 from plugin.probes import Probes
 from plugin.process import Plugin
 from plugin.settings import PluginSettings
-from services.devices.model import Device, Inventory, PluginMode, Problem
+from services.devices.model import Device, Inventory, PluginMode
 from services.devices.resources import AdvertisedResources
 from services.node.kept_files import KeptFiles
 from services.node.ledger import Rules
@@ -23,6 +23,7 @@ from services.node.metrics import NodeMetrics
 from services.node.registration import RegistrationState
 from services.node.state import NodeState
 from services.process.errors import KubeletError
+from services.process.problem import Problem
 from tests.plugin.support import settings
 from tests.services.node.support import set_state
 

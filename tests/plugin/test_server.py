@@ -15,13 +15,14 @@ from prometheus_client import CollectorRegistry
 
 from plugin.device_plugin.metrics import PluginMetrics
 from plugin.device_plugin.server import MAX_DETAILS, ResourceServer
-from services.devices.model import Device, DeviceNode, Problem
+from services.devices.model import Device, DeviceNode
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import deviceplugin_pb2_grpc as rpc
 from services.kubelet.sockets import dial
 from services.node.counted import CountedResources
 from services.process.errors import AccelbindError, ClusterError, KubeletError, NotAllowed
 from services.process.http import new_registry
+from services.process.problem import Problem
 
 pytestmark = pytest.mark.anyio
 

@@ -12,13 +12,13 @@ from services.devices.model import (
     PciFunction,
     PluginMode,
     Port,
-    Problem,
     Reading,
     Sighting,
 )
 from services.devices.resources import AdvertisedResources
 from services.node.ledger import Ledger, Rules, Share, step
 from services.node.world import World
+from services.process.problem import Problem
 
 INTERFACE = "ce48969398f05f33946d560708be108a"
 NLB0 = "d8424dc4a4a3c413f89e433683f9040b"

@@ -15,10 +15,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from services.devices.model import Inventory, Problem, VirtualFunction
+from services.devices.model import Inventory, VirtualFunction
 from services.devices.ofs import afu_id, in_use
 from services.process.blocking import BlockingCalls, Steps
 from services.process.errors import HardwareError
+from services.process.problem import Problem
 
 PROGRAM: Final = Path(__file__).with_name("bar0.py")
 PATIENCE: Final = 10.0

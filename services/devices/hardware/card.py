@@ -17,8 +17,9 @@ from services.devices.health import (
     evaluate_register,
     port_without_driver,
 )
-from services.devices.model import Card, Fme, PciFunction, Port, Problem
+from services.devices.model import Card, Fme, PciFunction, Port
 from services.devices.ofs import has_no_afu
+from services.process.problem import Problem
 
 _DECIMAL = re.compile(r"[0-9]{1,9}")
 _NO_FILE = Reading(failure=Failure.MISSING)

@@ -13,10 +13,11 @@ from services.devices.hardware.drivers.dfl import DFL
 from services.devices.hardware.iommu import group_nodes, read_group
 from services.devices.hardware.pci import address_in, read_function, read_ids
 from services.devices.hardware.sysfs import Sysfs
-from services.devices.model import DeviceNode, Problem, VirtualFunction
+from services.devices.model import DeviceNode, VirtualFunction
 from services.devices.nodes import check_node
 from services.devices.ofs import PHYSICAL, SHELLS, VIRTUAL
 from services.devices.vfio import group_problem, shared_problem
+from services.process.problem import Problem
 
 _VIRTUAL_FUNCTIONS: Final = Numbered("virtfn")
 

@@ -17,9 +17,10 @@ from services.devices.hardware.drivers.dfl import DFL
 from services.devices.hardware.drivers.opae import OPAE
 from services.devices.hardware.pci import DEVICES, address_in, read_function
 from services.devices.hardware.sysfs import Sysfs
-from services.devices.model import Card, Inventory, PciFunction, Problem
+from services.devices.model import Card, Inventory, PciFunction
 from services.process.blocking import BlockingCalls, Steps
 from services.process.errors import DeviceHung, HardwareError
+from services.process.problem import Problem
 
 DRIVERS: Final = (OPAE, DFL)
 

@@ -12,7 +12,7 @@ import stat
 from pathlib import Path
 
 from services.devices.health import Failure, Reading
-from services.devices.model import Problem
+from services.process.problem import Problem
 
 MAX_ATTRIBUTE = 4096
 """Bytes that are read of an attribute: a driver gives one page at most."""

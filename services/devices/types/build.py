@@ -8,10 +8,11 @@ from typing import Final
 from services.devices.allocation import resource_variable
 from services.devices.cdi import DEVICE_KIND
 from services.devices.health import Reading
-from services.devices.model import Device, DeviceNode, Problem, Value
+from services.devices.model import Device, DeviceNode, Value
 from services.devices.nodes import VFIO, FoundNode, check_node
 from services.devices.types.match import Fact, unmet
 from services.devices.types.model import MAX_VALUE, Attribute, DeviceType, NodeSource
+from services.process.problem import Problem
 from services.process.text import quote
 
 NOT_MATCHED: Final = "not-matched"
@@ -71,7 +72,7 @@ def make_devices(of: DeviceType, seen: Matched) -> Iterator[Device]:
     counted = (each.number for each in nodes if each.number and each.number != VFIO)
     numbers = {f"{major}:{minor}" for major, minor in counted}
     numa = seen.fact("numaNode")
-    is_denied = any(each.reason == "node-denied" for each in problems)
+    is_denied = any(each.code == "node-denied" for each in problems)
     device = Device(
         id=seen.id,
         resource="" if is_denied else of.resource,
@@ -135,7 +136,7 @@ def _nodes(seen: Matched) -> tuple[list[DeviceNode], list[Problem]]:
             node = check_node(each, permissions=source.permissions, is_vfio=source.vfio)
             if isinstance(node, DeviceNode):
                 nodes.append(node)
-            elif not source.optional or node.reason == "node-denied":
+            elif not source.optional or node.code == "node-denied":
                 problems.append(node)
     return list(dict.fromkeys(nodes)), problems
 

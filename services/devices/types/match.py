@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
 from typing import TypeAlias
 
-from services.devices.model import Problem, Value
+from services.devices.model import Value
 from services.devices.types.model import Condition, Term
+from services.process.problem import Problem
 from services.process.text import listing, quote
 
 Known: TypeAlias = Value | Problem | None

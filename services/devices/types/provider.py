@@ -18,7 +18,7 @@ from services.devices.hardware.scan import PATIENCE
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.held import HELD, Allocated
 from services.devices.labels import by_number, dns_label
-from services.devices.model import Device, Problem, Reading, Sighting, Value
+from services.devices.model import Device, Reading, Sighting, Value
 from services.devices.nodes import FoundNode
 from services.devices.ofs import is_ofs
 from services.devices.types.build import (
@@ -36,6 +36,7 @@ from services.devices.types.model import DeviceType, NodeSource
 from services.devices.vfio import Group, group_problem
 from services.process.blocking import BlockingCalls, Steps
 from services.process.errors import ExternalFailure, HardwareError
+from services.process.problem import Problem
 
 T = TypeVar("T")
 
@@ -183,9 +184,9 @@ def _sightings(reads: Sequence[tuple[_Named, _Read]]) -> Iterator[Sighting]:
         is_of_another = not matched.isdisjoint(part.place for part in named.parts)
         if isinstance(read, tuple):
             yield Sighting(source, read)
-        elif read.reason == DEVICE_HUNG or not (is_of_another or read.reason == NOT_MATCHED):
+        elif read.code == DEVICE_HUNG or not (is_of_another or read.code == NOT_MATCHED):
             yield Sighting(source, broken=read, unknown=_not_offered(named, read))
-        elif read.reason != NOT_MATCHED or not is_of_another:
+        elif read.code != NOT_MATCHED or not is_of_another:
             yield Sighting(source, (_not_offered(named, read),))
 
 

@@ -213,7 +213,7 @@ def conflicts() -> Iterator[tuple[Object, str]]:
 def test_contradicting_placements_are_refused_with_both_names(obj: Object, message: str) -> None:
     result = judge(obj)
     assert isinstance(result, Refused)
-    assert [each.reason for each in result.refusals] == [RefusalReason.MAPPINGS_CONFLICT]
+    assert [each.code for each in result.refusals] == [RefusalReason.MAPPINGS_CONFLICT]
     assert result.message == f'container "app": {message}'
 
 
@@ -267,8 +267,8 @@ def test_what_mappings_add_to_a_pod_is_limited(spec: Object) -> None:
     result = judge(pod(*many), known=known)
     assert isinstance(result, Refused)
     (refusal,) = result.refusals
-    assert refusal.reason == RefusalReason.TOO_MUCH_ADDED
-    assert refusal.message.endswith(
+    assert refusal.code == RefusalReason.TOO_MUCH_ADDED
+    assert refusal.text.endswith(
         ": variables, node selectors and tolerations of the mappings that the pod requests have"
         " more than 131072 bytes together, with 64 more for each: use fewer containers or names, or"
         " shorten the mappings"
@@ -326,7 +326,7 @@ def test_the_nearest_is_searched_for_four_names_of_a_pod() -> None:
     known = index(accelerator("plain", "a/x"))
     result = judge(asking(ours(plai=1, plaim=1, plain1=1, plian=1, pplain=1)), known=known)
     assert isinstance(result, Refused)
-    suggested = ["did you mean plain?" in each.message for each in result.refusals]
+    suggested = ["did you mean plain?" in each.text for each in result.refusals]
     assert suggested == [True] * 4 + [False]
 
 

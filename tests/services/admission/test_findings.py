@@ -4,7 +4,6 @@ from typing import Any
 
 from services.admission.findings import (
     Code,
-    Finding,
     ResourceUse,
     add_advertised,
     check,
@@ -14,6 +13,7 @@ from services.admission.mutate import Policy
 from services.mappings.index import MappingIndex, build_index
 from services.mappings.model import Rejected, parse
 from services.pods.manifests import find_pods
+from services.process.problem import Problem
 from tests.services.building import (
     AF_NLB0,
     NLB3,
@@ -33,12 +33,12 @@ RESOURCE = AF_NLB0.partition("/")[2]
 
 
 def found(known: MappingIndex, **more: Any) -> list[tuple[str, str, str]]:
-    return [(one.code, one.namespace, one.name) for one in check(known, **more)]
+    return [(one.code, one.namespace, one.subject) for one in check(known, **more)]
 
 
 def message(known: MappingIndex, **more: Any) -> str:
     (one,) = check(known, **more)
-    return one.message
+    return one.text
 
 
 def use(name: str, namespace: str = "default", who: str = "Deployment train") -> ResourceUse:
@@ -78,18 +78,18 @@ def test_a_resource_that_nodes_have_none_of_is_dangling_and_one_unknown_never_ad
         (Code.DANGLING, "default", "FpgaRegion gone"),
     ]
     never, gone = check(known, advertised=advertised)
-    assert never.message.startswith(
+    assert never.text.startswith(
         f"no node has advertised region-{STRATIX}: is there a node of mode reg"
     )
-    assert "none has a healthy unit now" in gone.message
+    assert "none has a healthy unit now" in gone.text
 
 
 def test_what_cant_be_used_is_found_also_without_a_name() -> None:
     reason = "m.yaml, line 3: FpgaRegion default/x: spec.interfaceId is missing, or is no text"
     known = index(rejected=[Rejected("FpgaRegion", "default", "x", reason)])
     assert check(known, problems=["f.yaml: Permission denied"]) == [
-        Finding(Code.INVALID, "", "", "f.yaml: Permission denied"),
-        Finding(Code.INVALID, "default", "FpgaRegion x", reason),
+        Problem(Code.INVALID, "f.yaml: Permission denied"),
+        Problem(Code.INVALID, reason, "FpgaRegion x", "default"),
     ]
 
 
@@ -106,7 +106,7 @@ def test_what_is_asked_for_and_not_mapped_is_found() -> None:
     bad = Rejected("FpgaRegion", "default", "bad", "FpgaRegion default/bad: no good")
     known = build_index([parse(function("nlb0", "region")), bad])
     uses = [use("nlb1"), use("bad"), use(RESOURCE), use("nlb0", "team"), use("nlb1")]
-    told = [one.message for one in check(known, uses=uses) if one.code is Code.UNMAPPED]
+    told = [one.text for one in check(known, uses=uses) if one.code is Code.UNMAPPED]
     assert sorted(told) == [
         f"requests {AF_NLB0}, a physical resource that no mapping of the namespace resolves to",
         "requests fpga.intel.com/bad, which can't be used: FpgaRegion default/bad: no good",
@@ -117,7 +117,7 @@ def test_what_is_asked_for_and_not_mapped_is_found() -> None:
 
 def test_who_asks_for_a_deprecated_name_is_found() -> None:
     known = index(deprecated(function("a", "af"), "use b"), deprecated(region("b"), "true"))
-    assert [one.message for one in check(known, uses=[use("a"), use("b")])] == [
+    assert [one.text for one in check(known, uses=[use("a"), use("b")])] == [
         "requests fpga.intel.com/a, which is deprecated: use b",
         "requests fpga.intel.com/b, which is deprecated",
     ]
@@ -178,12 +178,12 @@ def test_accelerators_are_checked_as_fpgas_are() -> None:
     }
     assert advertised["nvidia.com/gpu"] == 8
     found = check(known, policy=policy, advertised=advertised, uses=uses)
-    assert [(each.code.value, each.name) for each in found] == [
+    assert [(each.code, each.subject) for each in found] == [
         ("logical", "Accelerator logical"),
         ("unmapped", "Deployment d"),
         ("never-advertised", "Accelerator none"),
         ("duplicate", "Accelerator gpu"),
         ("daemonset", "DaemonSet d"),
     ]
-    assert "did you mean gpu?" in found[1].message
-    assert found[2].message == ("no node has advertised a.example/gone: is there a node with it?")
+    assert "did you mean gpu?" in found[1].text
+    assert found[2].text == ("no node has advertised a.example/gone: is there a node with it?")

@@ -96,7 +96,7 @@ ADVICE = "request gpu-pair, h100 or a100 instead"
 def test_more_than_the_names_stand_for_is_refused(one: Object, note: object, message: str) -> None:
     result = guarded(one, note=note)
     assert result is not None
-    assert [each.reason for each in result.refusals] == [RefusalReason.GUARDED_RESOURCE]
+    assert [each.code for each in result.refusals] == [RefusalReason.GUARDED_RESOURCE]
     assert result.message.endswith(message)
 
 
@@ -115,7 +115,7 @@ def test_a_note_gives_no_more_than_asking(
 ) -> None:
     result = guarded(app(gpu=1), note=note)
     assert result is not None
-    assert [each.reason for each in result.refusals] == [reason]
+    assert [each.code for each in result.refusals] == [reason]
     assert message in result.message
 
 
@@ -123,7 +123,7 @@ def test_a_note_gives_no_more_than_asking(
 def test_the_node_selector_of_the_names_must_be_there(selector: Object | None) -> None:
     result = guarded(app(gpu=1), note=noted(h100=1), selector=selector)
     assert result is not None
-    assert {each.reason for each in result.refusals} == {RefusalReason.GUARDED_SELECTOR}
+    assert {each.code for each in result.refusals} == {RefusalReason.GUARDED_SELECTOR}
     assert "accelbind.dev/h100 needs nodes with gpu/product=H100" in result.message
 
 
@@ -163,7 +163,7 @@ def test_resources_of_no_unit_are_counted(number: int, is_refused: bool) -> None
     result = guarded(container("app", limits[0]), container("b", limits[1]))
     assert (result is not None) is is_refused
     if result:
-        assert [each.reason for each in result.refusals] == [RefusalReason.TOO_MANY_UNITS]
+        assert [each.code for each in result.refusals] == [RefusalReason.TOO_MANY_UNITS]
         assert "more than 1280 guarded resources in all its containers" in result.message
 
 
@@ -254,5 +254,5 @@ def test_guarded_resources_of_the_whole_pod_are_refused(part: str) -> None:
         obj["spec"]["resources"] = {part: {GPU: "1"}}
         result = guard(decode(obj), KNOWN.namespace("default"), POLICY)
         assert result is not None
-        assert [each.reason for each in result.refusals] == [RefusalReason.POD_RESOURCES]
+        assert [each.code for each in result.refusals] == [RefusalReason.POD_RESOURCES]
         assert f"the pod: {GPU} is in spec.resources" in result.message

@@ -204,12 +204,12 @@ def test_resources_of_different_modes_are_named_up_to_four() -> None:
     limits = dict.fromkeys([f"fpga.intel.com/f{n}" for n in range(4)], "1") | {REGION: "1"}
     known = index(*made, region("r"), function("g", "region")).namespace("default")
     (refusal,) = refused(pod(container("app", limits)), known).refusals
-    assert refusal.reason == RefusalReason.MIXED_MODES
-    assert "fpga.intel.com/f0 (mode af), fpga.intel.com/f1 (mode af)" in refusal.message
-    assert "fpga.intel.com/f3 (mode af) and 1 more; request them in" in refusal.message
+    assert refusal.code == RefusalReason.MIXED_MODES
+    assert "fpga.intel.com/f0 (mode af), fpga.intel.com/f1 (mode af)" in refusal.text
+    assert "fpga.intel.com/f3 (mode af) and 1 more; request them in" in refusal.text
     only = dict.fromkeys(["fpga.intel.com/f0", REGION], "1")
     (refusal,) = refused(pod(container("app", only)), known).refusals
-    assert "(mode region or regiondevel); request" in refusal.message
+    assert "(mode region or regiondevel); request" in refusal.text
 
 
 def test_the_problem_of_an_unusable_mapping_is_shown_up_to_a_length() -> None:
@@ -220,14 +220,14 @@ def test_the_problem_of_an_unusable_mapping_is_shown_up_to_a_length() -> None:
     mappings = index(function("x", "region"), region("x"), rejected=rejected).namespace("default")
     result = refused(pod(container("app", ours(x="1", y="1", z="1"))), mappings)
     one, two, three = result.refusals
-    assert one.message == (
+    assert one.text == (
         'container "app": fpga.intel.com/x can\'t be used: AcceleratorFunction default/x and '
         "FpgaRegion default/x have the same name, so neither can be used: rename one of them"
     )
-    assert two.message.endswith("fpga.intel.com/y can't be used: FpgaRegion default/y: it is bad")
-    assert len(three.message) < 500
-    assert three.message.endswith("…")
-    assert {each.reason for each in result.refusals} == {RefusalReason.UNUSABLE_MAPPING}
+    assert two.text.endswith("fpga.intel.com/y can't be used: FpgaRegion default/y: it is bad")
+    assert len(three.text) < 500
+    assert three.text.endswith("…")
+    assert {each.code for each in result.refusals} == {RefusalReason.UNUSABLE_MAPPING}
 
 
 def test_many_full_containers_fit_into_a_pod_and_no_unit_more() -> None:
@@ -238,7 +238,7 @@ def test_many_full_containers_fit_into_a_pod_and_no_unit_more() -> None:
         'container "more": the pod requests more than 256 accelerators, the limit for all its '
         "containers together; each name counts as one at least"
     )
-    assert result.refusals[0].reason is RefusalReason.TOO_MANY_UNITS
+    assert result.refusals[0].code is RefusalReason.TOO_MANY_UNITS
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_a_name_without_units_counts_as_one(none: Object, counted: int) -> None:
     empty = [container(f"c{n}", none) for n in range(MAX_POD_UNITS // counted)]
     assert not isinstance(judge(pod(*empty)), Refused)
     result = refused(pod(*empty, container("more", none)))
-    assert result.refusals[0].reason is RefusalReason.TOO_MANY_UNITS
+    assert result.refusals[0].code is RefusalReason.TOO_MANY_UNITS
 
 
 def test_requests_may_be_written_in_another_way_than_limits() -> None:
@@ -262,8 +262,8 @@ def test_requests_may_be_written_in_another_way_than_limits() -> None:
     made = first(mutated(pod(container("app", limits, requests=ours(nlb0="1000m")))))
     assert made["resources"]["requests"] == {REGION: "1"}
     (refusal,) = refused(pod(container("app", limits, requests=ours(nlb0="x")))).refusals
-    assert refusal.reason is RefusalReason.INVALID_QUANTITY
-    assert refusal.message.startswith('container "app": invalid quantity of fpga.intel.com/nlb0: ')
+    assert refusal.code is RefusalReason.INVALID_QUANTITY
+    assert refusal.text.startswith('container "app": invalid quantity of fpga.intel.com/nlb0: ')
 
 
 @pytest.mark.parametrize("quantity", ["1", "1.5"])
@@ -274,9 +274,9 @@ def test_no_more_than_eight_problems_are_looked_for(quantity: str) -> None:
         [container("app", {"cpu": "1"}, requests=many), container("too", many)],
     ):
         result = refused(pod(*asking))
-        assert [refusal.container for refusal in result.refusals] == ["app"] * 8
+        assert [refusal.subject for refusal in result.refusals] == ["app"] * 8
     result = refused(pod(*[container(f"c{n}", ours(x=quantity)) for n in range(2000)]))
-    assert [refusal.container for refusal in result.refusals] == [f"c{n}" for n in range(8)]
+    assert [refusal.subject for refusal in result.refusals] == [f"c{n}" for n in range(8)]
 
 
 def test_a_quantity_that_can_not_be_read_is_refused() -> None:
@@ -399,7 +399,7 @@ def test_an_accelerator_for_the_whole_pod_is_refused(part: str, key: str) -> Non
             "pages only: request it in a container"
         )
         (refusal,) = result.refusals
-        assert (refusal.reason, refusal.container) == (RefusalReason.POD_RESOURCES, "")
+        assert (refusal.code, refusal.subject) == (RefusalReason.POD_RESOURCES, "")
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,10 @@ from services.devices.dra import (
     dra_devices,
     held_by_plugin,
 )
-from services.devices.model import Card, Contents, Device, Inventory, PluginMode, Problem
+from services.devices.model import Card, Contents, Device, Inventory, PluginMode
 from services.devices.resources import AdvertisedResources
 from services.names import OPENCL_AFU
+from services.process.problem import Problem
 from tests.services.cards import INTERFACE, NLB0, NLB3, advertise, card, function, port, virtual
 
 PROGRAM = "9" * 40

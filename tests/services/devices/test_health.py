@@ -8,7 +8,7 @@ from services.devices.health import (
     evaluate_register,
     port_without_driver,
 )
-from services.devices.model import Problem
+from services.process.problem import Problem
 
 AFU = "d8424dc4a4a3c413f89e433683f9040b"
 OWN = "afu_id of dfl-port.0"
@@ -49,18 +49,18 @@ def test_an_unusable_id_has_a_reason(reading: Reading, state: str, message: str)
 def test_a_port_whose_function_is_refused_is_disabled() -> None:
     busy = Reading(failure=Failure.BUSY, detail="Device or resource busy")
     afu_id, problem = evaluate_afu(busy)
-    assert (afu_id, problem and problem.reason) == ("", "port-disabled")
+    assert (afu_id, problem and problem.code) == ("", "port-disabled")
     assert problem
-    assert problem.message.endswith("accelbind fpga rebind dfl-port.0")
+    assert problem.text.endswith("accelbind fpga rebind dfl-port.0")
     other = evaluate_id("interface-id", "compat_id", "dfl-fme.0", busy)[1]
     assert other
-    assert other.reason == "interface-id-unreadable"
+    assert other.code == "interface-id-unreadable"
 
 
 def test_a_port_without_driver_names_the_command() -> None:
     problem = port_without_driver("dfl-port.0")
-    assert problem.reason == "port-without-driver"
-    assert problem.message.endswith("accelbind fpga rebind dfl-port.0")
+    assert problem.code == "port-without-driver"
+    assert problem.text.endswith("accelbind fpga rebind dfl-port.0")
 
 
 OF = "errors/errors of dfl-port.0"

@@ -53,7 +53,7 @@ def test_what_a_container_has_as_another_resource_is_unhealthy(
 ) -> None:
     inventory = Inventory((card(0),))
     (device,) = advertise(inventory, mode, allocated=allocated).devices()
-    assert {each.reason for each in device.reasons} == (set() if healthy else {HELD})
+    assert {each.code for each in device.reasons} == (set() if healthy else {HELD})
 
 
 def test_a_card_is_locked_together_with_its_virtual_functions() -> None:
@@ -75,7 +75,7 @@ def test_a_virtual_function_of_an_ofs_card_is_held_by_its_id_or_its_engine() -> 
     assert held(inventory, "0000-b1-00-6") == ["dfl-port.0"], "programming would change it"
     allocated = [("device.accelbind.dev/he-mem", "0000-b1-00-6")]
     (region,) = advertise(inventory, PluginMode.REGIONDEVEL, allocated=allocated).devices()
-    assert [each.reason for each in region.reasons] == [HELD]
+    assert [each.code for each in region.reasons] == [HELD]
 
 
 def test_a_function_in_use_since_before_the_start_stays_under_the_resource_of_its_container() -> (

@@ -3,9 +3,10 @@ from dataclasses import replace
 import pytest
 
 from services.devices.ignored import parse_ignored
-from services.devices.model import Fme, Inventory, PluginMode, Problem
+from services.devices.model import Fme, Inventory, PluginMode
 from services.devices.resources import with_problems
 from services.process.errors import InvalidSettings
+from services.process.problem import Problem
 from tests.services.cards import BAD, NLB0, advertise, card, function, port, virtual
 
 GONE = Problem("node-missing", "there is no /dev/dfl-port.0")
@@ -27,7 +28,7 @@ def test_problems_known_from_elsewhere_come_after_those_of_the_files_in_this_ord
     hot, held, remark = Problem("hot", "h"), Problem("held", "p"), Problem("remark", "r")
     sick = port("dfl-port.0", NLB0, GONE, BAD)
     whole = replace(card(0, sick, port("dfl-port.1")), problems=(remark,))
-    ignored = {BAD.reason: None}
+    ignored = {BAD.code: None}
     node = (Problem("no-permission", "n"),)
     for fme, of_engine, of_port in ((whole.fme, (hot,), ()), (None, (), (hot,))):
         inventory = Inventory((replace(whole, fme=fme),), node)
@@ -35,7 +36,7 @@ def test_problems_known_from_elsewhere_come_after_those_of_the_files_in_this_ord
         (one,) = seen.cards
         assert (one.fme.problems if one.fme else ()) == of_engine
         assert [each.problems for each in one.ports] == [(GONE, *of_port, held), of_port]
-        assert one.problems == (remark, replace(BAD, message=f"{BAD.message}; ignored"))
+        assert one.problems == (remark, Problem(BAD.code, f"{BAD.text}; ignored"))
         assert seen.problems == node
 
 
@@ -54,9 +55,7 @@ def test_an_ignored_error_of_a_port_is_a_remark(
     sick = replace(port("dfl-port.0"), problems=(BAD,), errors=errors)
     (seen,) = with_problems(Inventory((card(0, sick),)), {}, ignored).cards
     assert (not seen.ports[0].problems) == healthy
-    assert [each.message for each in seen.problems] == (
-        [f"{BAD.message}; ignored"] if healthy else []
-    )
+    assert [each.text for each in seen.problems] == ([f"{BAD.text}; ignored"] if healthy else [])
     assert seen.ports[0].errors == errors
 
 
@@ -71,8 +70,8 @@ def test_an_ignored_error_of_an_engine_is_a_remark_and_others_stay() -> None:
     inventory = Inventory((card(0, fme=sick, pci=function()),))
     (seen,) = with_problems(inventory, {}, ignored).cards
     assert seen.fme is not None
-    assert [each.reason for each in seen.fme.problems] == ["node-missing"]
-    assert [each.reason for each in seen.problems] == ["fme-errors", "overheated"]
+    assert [each.code for each in seen.fme.problems] == ["node-missing"]
+    assert [each.code for each in seen.problems] == ["fme-errors", "overheated"]
 
 
 def test_ignored_errors_are_read_with_and_without_bits() -> None:

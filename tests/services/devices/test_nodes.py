@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.devices.model import DeviceNode, Problem
+from services.devices.model import DeviceNode
 from services.devices.nodes import (
     DENIED_EXAMPLES,
     FoundNode,
@@ -13,6 +13,7 @@ from services.devices.nodes import (
     described_node,
     is_name,
 )
+from services.process.problem import Problem
 
 
 def found(name: str, number: Number | None, subsystem: str) -> FoundNode:
@@ -44,7 +45,7 @@ def test_denied_nodes_are_denied(subsystem: str, number: Number, name: str) -> N
     assert "never handed out" in denial(subsystem, number, name)
     answer = check_node(found(name, number, subsystem))
     assert isinstance(answer, Problem)
-    assert answer.reason == "node-denied"
+    assert answer.code == "node-denied"
 
 
 @pytest.mark.parametrize(
@@ -80,8 +81,8 @@ def test_a_link_is_judged_by_its_name_and_its_target(name: str, target: str, rea
     answer = check_node(FoundNode(name, OTHER, "", actual=OTHER, target=target))
     if reason:
         assert isinstance(answer, Problem)
-        assert answer.reason == reason
-        assert f"/dev/{name}" in answer.message
+        assert answer.code == reason
+        assert f"/dev/{name}" in answer.text
     else:
         assert answer == DeviceNode(name, "rw", OTHER, target)
 
@@ -89,7 +90,7 @@ def test_a_link_is_judged_by_its_name_and_its_target(name: str, target: str, rea
 def test_the_node_has_to_be_the_device() -> None:
     def reason(problem: Problem | None, actual: Number | None) -> str:
         answer = check_node(FoundNode("ve0", (238, 0), "ve", problem, actual))
-        return answer.reason if isinstance(answer, Problem) else ""
+        return answer.code if isinstance(answer, Problem) else ""
 
     assert reason(None, (238, 0)) == ""
     assert reason(None, (238, 1)) == "node-other-number"

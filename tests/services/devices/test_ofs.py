@@ -2,8 +2,9 @@ from dataclasses import replace
 
 import pytest
 
-from services.devices.model import Card, Device, DeviceNode, PluginMode, Problem, VirtualFunction
+from services.devices.model import Card, Device, DeviceNode, PluginMode, VirtualFunction
 from services.devices.ofs import afu_id, in_use, ofs_devices
+from services.process.problem import Problem
 from tests.services.cards import BAD, INTERFACE, card, function, port
 from tests.services.ofs_cards import AFU_HEADER, HE_MEM
 
@@ -37,7 +38,7 @@ def devices(of: Card, mode: PluginMode) -> list[Device]:
 
 
 def reasons(of: Card, mode: PluginMode) -> list[list[str]]:
-    return [[each.reason for each in device.reasons] for device in devices(of, mode)]
+    return [[each.code for each in device.reasons] for device in devices(of, mode)]
 
 
 def test_in_regiondevel_mode_a_device_is_the_engine_with_all_virtual_functions() -> None:
@@ -92,6 +93,6 @@ def test_the_guid_counts_behind_the_header_of_an_afu(
     found = afu_id("0000:b1:00.5", words)
     if expected is None:
         assert isinstance(found, Problem)
-        assert found.reason == "function-invalid"
+        assert found.code == "function-invalid"
     else:
         assert found == expected

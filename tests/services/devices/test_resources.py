@@ -5,16 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.devices.allocation import resource_variable
-from services.devices.model import (
-    Card,
-    Device,
-    DeviceNode,
-    Inventory,
-    PluginMode,
-    Port,
-    Problem,
-)
+from services.devices.model import Card, Device, DeviceNode, Inventory, PluginMode, Port
 from services.devices.resources import AdvertisedResources
+from services.process.problem import Problem
 from tests.services.cards import (
     AF_NLB0,
     BAD,
@@ -54,7 +47,7 @@ def ids(made: AdvertisedResources) -> dict[str, list[str]]:
 
 
 def reasons(device: Device) -> list[str]:
-    return [problem.reason for problem in device.reasons]
+    return [problem.code for problem in device.reasons]
 
 
 def only(made: AdvertisedResources) -> Device:
@@ -267,7 +260,7 @@ def test_a_virtual_function_without_its_physical_one_offers_nothing_and_says_so(
     (not_offered,) = made.not_offered
     assert (not_offered.id, not_offered.resource) == ("dfl-port.1", "")
     assert reasons(not_offered) == ["no-fme"]
-    assert "its physical function 0000:5e:00.0 has no FME" in not_offered.reasons[0].message
+    assert "its physical function 0000:5e:00.0 has no FME" in not_offered.reasons[0].text
 
 
 def test_a_virtual_function_whose_physical_one_can_not_be_read_says_why() -> None:

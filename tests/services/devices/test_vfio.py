@@ -29,5 +29,5 @@ def test_a_group_is_given_if_vfio_opens_it(
 ) -> None:
     members = (GroupMember(ONE, "120000", driver), *others)
     problem = group_problem(Group(group, name, members), [ONE])
-    assert (problem.reason if problem else "") == reason
-    assert problem is None or (ONE if reason == "vfio-not-bound" else "") in problem.message
+    assert (problem.code if problem else "") == reason
+    assert problem is None or (ONE if reason == "vfio-not-bound" else "") in problem.text

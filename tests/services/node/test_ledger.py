@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from services.containers.holders import Holder
 from services.devices.held import HELD
-from services.devices.model import Card, Device, Inventory, PluginMode, Problem
+from services.devices.model import Card, Device, Inventory, PluginMode
 from services.devices.topology import card_key
 from services.node.ledger import (
     HUNG_IN_DRIVER,
@@ -21,6 +21,7 @@ from services.node.ledger import (
     step,
 )
 from services.node.world import World
+from services.process.problem import Problem
 from tests.services.cards import AF_NLB0, BAD, NLB0, NLB3, card, port, virtual, world
 
 FPGA = "0000:5e:00.0"
@@ -102,7 +103,7 @@ def test_a_device_is_offered_once_or_the_reason_says_who_else_has_it(
 ) -> None:
     made = step(Ledger(fpgas=Share((CARD,))), world(types=found), 0).offer
     assert [each.id for each in made.devices()] == ["dfl-port.0", *offered]
-    assert [each.reasons[0].message for each in made.not_offered] == reasons
+    assert [each.reasons[0].text for each in made.not_offered] == reasons
     assert not any(each.resource for each in made.not_offered)
 
 
@@ -127,7 +128,7 @@ def test_a_share_of_another_number_of_replicas_is_given_to_nobody_else(
     found: list[Device], has: list[str], unhealthy: int
 ) -> None:
     made = step(Ledger(), world(types=found, allocated=[("d.example/r", each) for each in has]), 0)
-    reasons = [each.reasons[0].reason for each in made.offer.devices() if not each.healthy]
+    reasons = [each.reasons[0].code for each in made.offer.devices() if not each.healthy]
     assert reasons == [HELD] * unhealthy
 
 
@@ -189,7 +190,7 @@ def test_a_card_that_hangs_in_its_driver_has_failed_until_it_comes_back() -> Non
     hung = step(first, replace(reading(with_afu(NLB0), busy=WORKED_ON), stuck=stuck), 1)
     failure = cards_of(hung)[0].failure
     assert failure is not None
-    assert (failure.reason, "given up" in failure.message) == (HUNG_IN_DRIVER, True)
+    assert (failure.code, "given up" in failure.text) == (HUNG_IN_DRIVER, True)
     assert cards_of(step(hung, reading(with_afu(NLB0)), 2))[0].failure is None
 
 
@@ -199,14 +200,14 @@ def test_a_card_that_was_never_read_in_peace_is_not_offered() -> None:
         ledger = step(ledger, reading(with_afu(NLB0), busy=WORKED_ON), now)
         failure = cards_of(ledger)[0].failure
         assert failure is not None
-        assert failure.reason == HUNG_IN_DRIVER
+        assert failure.code == HUNG_IN_DRIVER
     assert cards_of(step(ledger, reading(with_afu(NLB0)), 3)) == (with_afu(NLB0),)
 
 
 def test_a_card_that_is_about_to_be_taken_away_is_unhealthy() -> None:
     first, found = step(Ledger(), reading(with_afu(NLB0)), 0), reading(with_afu(NLB0))
     (device,) = step(first, replace(found, leaving=frozenset({card(0).address})), 1).offer.devices()
-    assert [each.reason for each in device.reasons] == ["card-leaving"]
+    assert [each.code for each in device.reasons] == ["card-leaving"]
     assert device.resource
 
 
@@ -228,7 +229,7 @@ def test_a_port_is_usable_as_the_mode_needs_it(mode: PluginMode, reasons: list[l
     unfinished = frozenset(f"{physical.address}-port{number}" for number in range(2))
     found = replace(world(Inventory((physical, split))), unfinished=unfinished)
     made = step(Ledger(Rules(mode)), found, 0).offer
-    assert [[each.reason for each in device.reasons] for device in made.devices()] == reasons
+    assert [[each.code for each in device.reasons] for device in made.devices()] == reasons
     able = Rules(mode, programs_virtual=frozenset({"dfl"}))
     assert RELEASED not in str(step(Ledger(able), found, 0).offer)
 
@@ -307,8 +308,8 @@ def test_a_recovering_device_says_so_and_since_when() -> None:
         ledger = step(ledger, world(types=[replace(VE, reasons=reasons)]), now)
     entry = ledger.entries[VE.id]
     (reason,) = entry.device.reasons
-    assert (reason.reason, entry.since, entry.good) == (RECOVERING, 2, 2)
-    assert "3 good scans in a row" in reason.message
+    assert (reason.code, entry.since, entry.good) == (RECOVERING, 2, 2)
+    assert "3 good scans in a row" in reason.text
 
 
 @given(st.text(alphabet="+- ", max_size=40), st.integers(1, 5), st.floats(0, 10))

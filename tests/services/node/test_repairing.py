@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from services.containers.holders import Holders
 from services.devices.hardware.scan import scan
-from services.devices.model import Card, Inventory, PluginMode, Problem
+from services.devices.model import Card, Inventory, PluginMode
 from services.node import repairing as module
 from services.node.ledger import Rules, step
 from services.node.metrics import NodeMetrics
@@ -20,6 +20,7 @@ from services.node.repairs import Tried
 from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
 from services.process.errors import DeviceBusy, DeviceRefused, KubeletError
+from services.process.problem import Problem
 from services.programming.error_registers import ClearResult
 from services.programming.programmer import Programmer
 from simulator.card_faults import Fault

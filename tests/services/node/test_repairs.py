@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.devices.held import held_parts
-from services.devices.model import Card, Inventory, PluginMode, Port, Problem
+from services.devices.model import Card, Inventory, PluginMode, Port
 from services.node.repairs import (
     MAX_VALUES,
     Attempts,
@@ -16,6 +16,7 @@ from services.node.repairs import (
     repairs,
     still_tried,
 )
+from services.process.problem import Problem
 from tests.services.cards import BAD, NLB0, advertise, card, port, virtual
 
 DEAD = Problem("afu-id-all-f", "afu_id of dfl-port.0 is all f: the card's firmware has crashed")

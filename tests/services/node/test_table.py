@@ -1,10 +1,11 @@
 from dataclasses import replace
 
 from services.containers.holders import Holder
-from services.devices.model import Inventory, PluginMode, Problem
+from services.devices.model import Inventory, PluginMode
 from services.devices.resources import AdvertisedResources
 from services.mappings.model import Mapping, parse
 from services.node.table import Row, Table, rows, with_names
+from services.process.problem import Problem
 from tests.services.building import function as function_object
 from tests.services.building import region as region_object
 from tests.services.cards import AF_NLB0, BAD, INTERFACE, NLB0, REGION, UNIT, advertise, card, port
@@ -45,7 +46,7 @@ def test_an_unhealthy_device_says_why_also_if_it_is_not_offered() -> None:
         ("dfl-port.0", AF_NLB0, "Unhealthy"),
         ("dfl-port.1", "", "Unhealthy"),
     ]
-    assert [row.reasons[0].reason for row in found] == [BAD.reason, "e"]
+    assert [row.reasons[0].code for row in found] == [BAD.code, "e"]
 
 
 def test_devices_stand_in_the_order_of_their_numbers() -> None:
@@ -66,8 +67,8 @@ def test_a_device_that_a_container_has_and_the_node_has_not_is_shown() -> None:
     first, seven, nine = rows(tree(), holders)
     assert (first.device, first.holders) == ("dfl-port.0", ())
     assert (seven.device, seven.resource, seven.health) == ("7", UNIT, "Unhealthy")
-    assert nine.reasons[0].reason == "gone"
-    assert "a container has dfl-port.9" in nine.reasons[0].message
+    assert nine.reasons[0].code == "gone"
+    assert "a container has dfl-port.9" in nine.reasons[0].text
     assert nine.holders == (HOLDER,)
 
 

@@ -37,8 +37,8 @@ UNMAPPED = "0" * 32
 def problems(obj: Object) -> list[str]:
     """What is wrong with the variables of a pod that is otherwise fine."""
     result = refused(obj)
-    assert {refusal.reason for refusal in result.refusals} == {RefusalReason.ENV_NOT_ALLOWED}
-    return [refusal.message for refusal in result.refusals]
+    assert {refusal.code for refusal in result.refusals} == {RefusalReason.ENV_NOT_ALLOWED}
+    return [refusal.text for refusal in result.refusals]
 
 
 def test_a_forged_function_on_a_physical_region_is_refused() -> None:

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.devices.model import Fme, Inventory, Problem
+from services.devices.model import Fme, Inventory
 from services.process.errors import ExternalFailure, NotAllowed
+from services.process.problem import Problem
 from services.process.text import plain
 from services.programming.assignment import (
     Region,

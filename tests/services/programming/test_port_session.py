@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from services.devices.hardware.scan import scan
-from services.devices.model import Problem
 from services.devices.topology import lock_of
 from services.process.errors import (
     DeviceBusy,
@@ -16,6 +15,7 @@ from services.process.errors import (
     HardwareError,
     InvalidSettings,
 )
+from services.process.problem import Problem
 from services.programming.ioctls import KERNEL, holders_of
 from services.programming.port import (
     DeviceFiles,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.health import Reading
-from services.devices.model import Problem
+from services.process.problem import Problem
 
 
 class Barrier:

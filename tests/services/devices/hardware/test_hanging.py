@@ -34,7 +34,7 @@ def tree_of(inventory: Inventory, after: AdvertisedResources | None = None) -> A
 
 
 def failures(inventory: Inventory) -> dict[str, str]:
-    return {card.name: card.failure.reason for card in inventory.cards if card.failure}
+    return {card.name: card.failure.code for card in inventory.cards if card.failure}
 
 
 def test_a_card_that_hangs_is_unhealthy_and_all_others_are_as_they_were(
@@ -51,8 +51,8 @@ def test_a_card_that_hangs_is_unhealthy_and_all_others_are_as_they_were(
     (hung,) = [device for device in bad.devices() if not device.healthy]
     link = rack.places(rack.addresses[1])["link"]
     (problem,) = hung.reasons
-    assert (hung.id, problem.reason) == (port, "card-hung")
-    assert problem.message == f"reading /{link} hangs: no answer within {PATIENCE} s"
+    assert (hung.id, problem.code) == (port, "card-hung")
+    assert problem.text == f"reading /{link} hangs: no answer within {PATIENCE} s"
     assert {device.id: device.resource for device in bad.devices()} == {
         device.id: device.resource for device in good.devices()
     }
@@ -80,7 +80,7 @@ def test_a_card_that_hangs_from_the_start_still_tells_where_it_is(
     assert lost.pci is not None
     assert (lost.address, lost.pci.physfn, lost.pci.numa_node) == (virtual, "0000:5e:00.0", 1)
     (region,) = advertise(inventory, PluginMode.REGION).devices()
-    assert [problem.reason for problem in region.reasons] == ["card-hung"]
+    assert [problem.code for problem in region.reasons] == ["card-hung"]
     assert scanner.scan_sync() == inventory
 
 
@@ -95,7 +95,7 @@ def test_cards_beyond_the_number_that_may_hang_say_that_they_were_not_read(
     assert list(failures(inventory).values()) == ["card-hung"] * 3 + ["card-unread"]
     last = inventory.cards[3]
     assert last.failure is not None
-    assert last.failure.message == (
+    assert last.failure.text == (
         "/sys/class/fpga/intel-fpga-dev.3: reading cards was not tried: 3 other calls run already"
     )
     assert last.address == rack.addresses[3]
@@ -110,8 +110,8 @@ def test_cards_are_read_on_while_their_class_folder_hangs(tmp_path: Path, barrie
     hung = eventually(lambda: _with_problem(scanner.scan_sync()))
     assert hung.cards == good.cards
     (problem,) = hung.problems
-    assert problem.reason == "class-hung"
-    assert problem.message == f"listing {folder} hangs: no answer within {PATIENCE} s"
+    assert problem.code == "class-hung"
+    assert problem.text == f"listing {folder} hangs: no answer within {PATIENCE} s"
     for address in rack.addresses:
         rack.set_afu(address, NLB3)
     added = rack.add_card(CardSpec("dfl"))

@@ -41,7 +41,7 @@ class Bench:
 
     def found(self) -> list[str]:
         """The AFU or the reason of each function."""
-        return [each.afu_id or each.problems[0].reason for each in self.functions()]
+        return [each.afu_id or each.problems[0].code for each in self.functions()]
 
 
 @pytest.fixture
@@ -184,7 +184,7 @@ def test_a_function_that_kills_its_reader_harms_no_other(fated: Bench) -> None:
     fate.write_text("dies")
     first, broken, third = fated.functions()
     assert (first.afu_id, third.afu_id) == (HE_MEM, HE_MEM)
-    assert "its reader ended with SIGBUS" in broken.problems[0].message
+    assert "its reader ended with SIGBUS" in broken.problems[0].text
 
 
 def test_a_function_that_hangs_harms_no_other_and_is_not_read_while_it_hangs(

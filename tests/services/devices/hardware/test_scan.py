@@ -8,8 +8,9 @@ import pytest
 
 from services.devices.hardware.scan import Scanner, scan
 from services.devices.hardware.sysfs import Sysfs
-from services.devices.model import Card, Fme, Inventory, Port, Problem
+from services.devices.model import Card, Fme, Inventory, Port
 from services.process.blocking import BlockingCalls
+from services.process.problem import Problem
 from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec, Rack, lay_out
 
@@ -63,7 +64,7 @@ def test_a_register_that_is_garbled_is_only_a_remark(tmp_path: Path) -> None:
     """What any other fault does in each mode is in tests/golden/files/broken-cards.jsonl."""
     lay_out(tmp_path, [CardSpec("dfl", faults=(Fault.PORT_ERRORS_GARBAGE,))])
     card = the_card(scan(tmp_path))
-    assert [problem.reason for problem in card.problems] == ["port-errors-unreadable"]
+    assert [problem.code for problem in card.problems] == ["port-errors-unreadable"]
     assert card.ports[0].problems == ()
 
 
@@ -87,7 +88,7 @@ def test_a_card_whose_folder_does_not_answer_is_told_and_hides_nothing(tmp_path:
 
     broken, good = scan_with(tmp_path, fail).cards
     assert broken.failure is not None
-    assert broken.failure.reason == "card-unreadable"
+    assert broken.failure.code == "card-unreadable"
     assert broken.address == rack.addresses[0]
     assert good.failure is None
 
@@ -99,7 +100,7 @@ def test_an_entry_whose_target_is_gone_still_tells_the_card_by_its_address(tmp_p
     shutil.rmtree(entry.resolve())
     lost = scan(tmp_path).cards[1]
     assert lost.failure is not None
-    assert lost.failure.reason == "card-dangling"
+    assert lost.failure.code == "card-dangling"
     assert lost.pci is not None
     assert (lost.address, lost.pci.physfn) == (virtual, "0000:5e:00.0")
 

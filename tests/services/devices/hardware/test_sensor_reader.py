@@ -7,9 +7,9 @@ import pytest
 
 from services.devices.hardware.scan import scan
 from services.devices.hardware.sensor_reader import SensorReader
-from services.devices.model import Problem
 from services.devices.sensors import BusErrors, CardSensors, ErrorRegister, Gauge
 from services.process.blocking import BlockingCalls
+from services.process.problem import Problem
 from simulator.cards import CardSpec, Rack, lay_out
 from tests.services.devices.hardware.blocking import Barrier
 

@@ -150,7 +150,7 @@ def test_a_root_is_the_host_however_it_is_spelled(tmp_path: Path) -> None:
 
 def reasons(files: Sysfs, *names: str) -> list[str]:
     problems = [files.node_problem(each) for each in names]
-    return [each.reason if each else "" for each in problems]
+    return [each.code if each else "" for each in problems]
 
 
 def test_under_another_root_a_regular_file_is_a_device_node(tmp_path: Path) -> None:

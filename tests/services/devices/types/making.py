@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from services.devices.hardware.sysfs import Sysfs
-from services.devices.model import Device, Problem
+from services.devices.model import Device
 from services.devices.resources import AdvertisedResources
 from services.devices.types.model import DeviceType
 from services.devices.types.parsing import parse
@@ -15,6 +15,7 @@ from services.devices.types.provider import DeviceTypes
 from services.node.ledger import Ledger, Rules, step
 from services.node.world import World
 from services.process.blocking import BlockingCalls
+from services.process.problem import Problem
 
 ENGINE = """\
 apiVersion: accelbind.dev/v1alpha1
@@ -81,7 +82,7 @@ class Types:
 
     def reasons(self) -> dict[str, list[str]]:
         """The reasons of each device, by id."""
-        return {each.id: [reason.reason for reason in each.reasons] for each in self.scan().devices}
+        return {each.id: [reason.code for reason in each.reasons] for each in self.scan().devices}
 
 
 @dataclass(frozen=True)

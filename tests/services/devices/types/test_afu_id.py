@@ -39,7 +39,7 @@ def test_the_type_in_the_guide_serves_a_card_without_region(node: OfsNode, tmp_p
     assert (served.id, served.resource) == ("0000-b1-00-5", "device.accelbind.dev/he-mem")
     assert served.healthy
     assert [each.name for each in served.nodes] == ["vfio/1770", "vfio/vfio"]
-    assert [each.reasons[0].message for each in others] == [
+    assert [each.reasons[0].text for each in others] == [
         f'afuID is "{afu}", not "{HE_MEM}"' for afu in AFUS[1:]
     ]
 
@@ -62,10 +62,10 @@ def test_a_function_in_use_keeps_its_afu_and_is_unknown_after_a_restart(
     restarted = Types(tmp_path / "types", node.root)
     unknown = first(restarted, *held)
     assert (unknown.resource, unknown.healthy) == ("device.accelbind.dev/he-mem", False)
-    assert [each.reason for each in unknown.reasons] == ["function-in-use"]
+    assert [each.code for each in unknown.reasons] == ["function-in-use"]
     assert [each.name for each in unknown.nodes] == ["vfio/1770", "vfio/vfio"]
     other = first(Types(tmp_path / "types", node.root), ("r", "0000-b1-00-5"))
-    assert (other.resource, other.reasons[0].reason) == ("", "function-in-use")
+    assert (other.resource, other.reasons[0].code) == ("", "function-in-use")
     assert first(restarted).healthy
 
 
@@ -120,7 +120,7 @@ def test_who_has_the_engine_has_its_functions(tmp_path: Path) -> None:
 
     def reasons(*held: tuple[str, str]) -> dict[str, list[str]]:
         found = types.scan(*held).devices
-        return {each.id: [problem.reason for problem in each.reasons] for each in found}
+        return {each.id: [problem.code for problem in each.reasons] for each in found}
 
     engine = {"0000-b1-00-0": ["node-denied"]}
     others = {f"0000-b1-00-{number}": ["not-matched"] for number in (6, 7)}

@@ -8,7 +8,7 @@ import pytest
 
 from services.devices.health import Reading
 from services.devices.labels import MAX_ID, dns_label
-from services.devices.model import Problem, Value
+from services.devices.model import Value
 from services.devices.nodes import FoundNode
 from services.devices.types.build import (
     Matched,
@@ -16,6 +16,7 @@ from services.devices.types.build import (
     make_devices,
 )
 from services.devices.types.model import Attribute, NodeSource
+from services.process.problem import Problem
 from tests.services.devices.types.making import type_of
 
 NODE = FoundNode("accel/accel0", (261, 0), "accel")
@@ -57,7 +58,7 @@ def test_ids_are_dns_labels(text: str, made: str) -> None:
 def test_values_are_of_their_type(kind: Any, text: str, value: Value | None) -> None:
     read = attribute_value(Attribute(name="a", file="f", type=kind), Reading(text))
     assert (None if isinstance(read, Problem) else read) == value
-    assert not isinstance(read, Problem) or read.reason == "attribute-invalid"
+    assert not isinstance(read, Problem) or read.code == "attribute-invalid"
 
 
 def test_optional_nodes_may_be_missing_and_no_node_is_denied() -> None:
@@ -66,7 +67,7 @@ def test_optional_nodes_may_be_missing_and_no_node_is_denied() -> None:
 
     def made(*nodes: Any) -> tuple[list[str], int, bool]:
         (device,) = make_devices(type_of(ACCEL), Matched("a", "a", NOTHING, nodes))
-        reasons = [each.reason for each in device.reasons]
+        reasons = [each.code for each in device.reasons]
         return reasons, len(device.nodes), bool(device.resource)
 
     assert made((source, [NODE]), (optional, [gone])) == ([], 1, True)

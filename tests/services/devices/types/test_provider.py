@@ -107,12 +107,12 @@ def test_types_are_read_again_when_they_change(tree: DeviceTree, types: Types) -
     types.scan()
     found = types.scan()
     assert found.devices == (device,)
-    assert [each.reason for each in found.problems] == ["device-type-invalid"]
-    assert found.problems[0].message.startswith("bent.yaml, line 1: kind: ")
+    assert [each.code for each in found.problems] == ["device-type-invalid"]
+    assert found.problems[0].text.startswith("bent.yaml, line 1: kind: ")
     shutil.rmtree(types.folder)
     found = types.scan()
     assert found.devices == (device,)
-    assert found.problems[0].reason == "device-types-unreadable"
+    assert found.problems[0].code == "device-types-unreadable"
 
 
 def test_a_driver_or_a_state_that_does_not_fit_is_near(tree: DeviceTree, types: Types) -> None:
@@ -129,10 +129,10 @@ def test_a_driver_or_a_state_that_does_not_fit_is_near(tree: DeviceTree, types: 
         },
     )
     (device,) = types.scan().devices
-    assert (device.id, device.resource, device.reasons[0].reason) == (ID, "", "not-matched")
-    assert device.reasons[0].message == "it is bound to no driver, not to qat"
+    assert (device.id, device.resource, device.reasons[0].code) == (ID, "", "not-matched")
+    assert device.reasons[0].text == "it is bound to no driver, not to qat"
     tree.bind(folder, "qat")
-    assert types.scan().devices[0].reasons[0].message == "ready is false, not true"
+    assert types.scan().devices[0].reasons[0].text == "ready is false, not true"
     tree.file(f"{folder}/ready", "1")
     assert types.reasons() == {ID: ["node-missing"]}
     tree.entry(folder, "uio", "uio0", "239:0")
@@ -168,7 +168,7 @@ def test_a_device_has_the_nodes_of_its_own_function(tree: DeviceTree, types: Typ
     assert found["0000-03-00-0"].nodes == (DeviceNode("dri/r0", "r", (226, 128)),)
     assert found["0000-04-00-0"].nodes == (DeviceNode("dri/r1", "r", (226, 129)),)
     assert found["0000-04-00-0"].numa_node == 1
-    assert [each.reason for each in found["0000-00-02-0"].reasons] == ["node-missing"]
+    assert [each.code for each in found["0000-00-02-0"].reasons] == ["node-missing"]
 
 
 def test_entries_of_one_function_are_one_device_whose_id_stays(
@@ -245,7 +245,7 @@ def test_a_pattern_matches_nodes_that_sysfs_knows_and_a_whole_path_any(
     write(types, {"match": [{"path": ["/dev/ami5", "/dev/ami7", "/dev/gone"]}]})
     first, second = types.scan().devices
     assert first.nodes == (DeviceNode("ami5", "rw", (243, 5)),)
-    assert [each.reason for each in second.reasons] == ["node-missing"]
+    assert [each.code for each in second.reasons] == ["node-missing"]
 
 
 @pytest.mark.parametrize(
@@ -362,7 +362,7 @@ def test_an_iommu_group_is_one_device(tree: DeviceTree, types: Types) -> None:
     term = {"pci": {"vendor": ["8086"], "device": ["bccf"], "driver": ["vfio-pci"]}}
     write(types, {"match": [term], "nodes": [{"vfio": True}]})
     unbound = types.scan().devices
-    assert [each.reasons[0].reason for each in unbound] == ["not-matched"] * 3
+    assert [each.reasons[0].code for each in unbound] == ["not-matched"] * 3
     for address in list(functions)[:3]:
         tree.bind(functions[address], "vfio-pci")
     vfio(tree, 12)
@@ -426,7 +426,7 @@ def test_groups_without_nodes_of_their_own_do_not_exclude_each_other(
     tree.entry("", "misc", "vfio", "10:196", "vfio/vfio")
     write(types, {"match": [{"pci": {"vendor": ["8086"]}}], "nodes": [{"vfio": True}]})
     devices = types.offer().devices()
-    assert [each.reasons[0].reason for each in devices] == ["node-missing"] * 2
+    assert [each.reasons[0].code for each in devices] == ["node-missing"] * 2
 
 
 def test_a_device_that_was_bound_to_another_driver_is_the_other_types(
@@ -445,4 +445,4 @@ def test_a_device_that_was_bound_to_another_driver_is_the_other_types(
     tree.entry(folder, "accel", "accel0", "261:0", "accel/accel0")
     offer = types.offer()
     assert [each.type for each in offer.devices()] == ["native"]
-    assert [each.reasons[0].reason for each in offer.not_offered] == ["vfio-not-bound"]
+    assert [each.reasons[0].code for each in offer.not_offered] == ["vfio-not-bound"]

@@ -167,11 +167,11 @@ class Storm(RuleBasedStateMachine):
         self.types.scan()  # types that can't be used count after the second scan
         merged = self.types.offer()
         offered = {
-            device.id: (device.type, device.reasons[0].reason if device.reasons else "")
+            device.id: (device.type, device.reasons[0].code if device.reasons else "")
             for device in merged.devices()
         }
         assert offered == expected
-        claimed = [each for each in merged.not_offered if each.reasons[0].reason == "claimed-twice"]
+        claimed = [each for each in merged.not_offered if each.reasons[0].code == "claimed-twice"]
         both = {key.partition(" ")[2] for key in found} - expected.keys()
         assert {each.id for each in claimed} == both
 
