@@ -14,58 +14,35 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import wait as wait_for
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Generic, ParamSpec, TypeAlias, TypeVar, cast
+from typing import Any, Final, Generic, ParamSpec, TypeVar
 
 from services.process.errors import DeviceHung, HardwareError
 
 T = TypeVar("T")
 P = ParamSpec("P")
 
-Step: TypeAlias = tuple[str, Callable[[], Any]]
-"""A key of its own, and a call that may hang."""
-
-Steps: TypeAlias = Generator[Step, Any, T]
-"""Work of many calls, such as reading all cards: it yields steps, and returns its result.
-
-A step gives what its call returns or raises. It raises `DeviceHung` if its call hangs, and
-`HardwareError` if there are too many threads to make it.
-"""
-
 MAX_THREADS: Final = 256
 """Threads that may run or hang at once; each costs some tens of KiB."""
 
 
-@dataclass(eq=False, slots=True)
-class _Work(Generic[T]):
-    """The steps that are left of a piece of work, and how the last one ended."""
+SLOW_SECONDS: Final = 1.0
+"""How long the next of many calls waits for the one before it."""
 
-    steps: Steps[T]
-    hangs: str
-    """What a step that hangs raises."""
-    result: Any = None
-    error: BaseException | None = None
 
-    def next_step(self) -> Step:
-        """Return the next step, or raise a `StopIteration` with the result of the work."""
-        result, error, self.result, self.error = self.result, self.error, None, None
-        return self.steps.send(result) if error is None else self.steps.throw(error)
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """One of many calls that may hang, such as reading a card."""
 
-    def refuse(self, error: HardwareError) -> T:
-        """Make no more steps; return the result of the work without them."""
-        try:
-            while True:
-                self.next_step()
-                # Not DeviceHung: the step's own card may be fine.
-                self.error = HardwareError(str(error))
-        except StopIteration as end:
-            result: T = end.value
-            return result
+    key: str
+    """Its own."""
+    what: str
+    """For error messages: `reading /sys/class/fpga_region/region0`."""
+    make: Callable[[], T]
 
 
 @dataclass(eq=False, slots=True)
@@ -77,10 +54,6 @@ class _Job(Generic[T]):
     """What its caller raises if it hangs."""
     future: "Future[T]" = field(default_factory=Future)
     has_caller: bool = True
-    work: _Work[Any] | None = None
-    """What it makes the steps of."""
-    is_aside: bool = False
-    """Whether it hangs in a step, or was queued behind that: another one goes on with the work."""
 
     def make(self) -> None:
         try:
@@ -91,6 +64,22 @@ class _Job(Generic[T]):
             self.future.set_result(result)
 
 
+@dataclass(frozen=True, slots=True)
+class _Begun(Generic[T]):
+    """One of many calls that was begun."""
+
+    key: str
+    job: _Job[T]
+    future: "asyncio.Future[T]"
+
+    def result(self) -> T | HardwareError:
+        """The result, or why there is none; what else the call raised is raised."""
+        if self.future.cancelled():
+            return DeviceHung(self.job.hangs)
+        error = self.future.exception()
+        return error if isinstance(error, HardwareError) else self.future.result()
+
+
 @dataclass(slots=True)
 class _KeyQueue:
     """The calls of a key."""
@@ -99,10 +88,8 @@ class _KeyQueue:
     waiting: deque[_Job[Any]] = field(default_factory=deque)
     current: _Job[Any] | None = None
     """The running call."""
-    step: str = ""
-    """The key of the step that it is in, if it makes steps."""
     started: float = 0.0
-    """When the call or the step began."""
+    """When it began."""
     abandoned_at: float | None = None
 
     def note_timeout(self) -> None:
@@ -161,101 +148,41 @@ class BlockingCalls:
             future.cancel()  # before it begins; a running call can't be cancelled
             self._leave(key, job, late=is_late)
 
-    async def run_steps(self, key: str, steps: Steps[T], *, timeout: float) -> T:  # noqa: ASYNC109 - a step goes on after it
-        """Make steps without blocking the event loop; return the result of the work.
+    async def run_each(
+        self,
+        calls: Sequence[Call[T]],
+        *,
+        timeout: float,  # noqa: ASYNC109 - the calls go on after it
+    ) -> list[T | HardwareError]:
+        """Make many calls, of which some may hang; return the results in their order.
 
-        One thread makes all of them. Each may take `timeout` seconds: then it is abandoned with its
-        thread, under its own key, and another thread goes on. Calls of the key must all be steps.
-
-        Raises:
-            HardwareError: No thread can be started.
+        They are made in turn until one is slow: all others are made at once then. So those that
+        hang delay the rest by `SLOW_SECONDS`, and together the answer by the `timeout` more.
         """
-        work = _Work(steps, f"no answer within {timeout:g} s")
-        while True:
-            job = self._submit_steps(key, work)
-            future = asyncio.wrap_future(job.future)
-            try:
-                while (pause := self._seconds_left(key, job, timeout)) is not None:
-                    await asyncio.wait([future], timeout=pause)
-                if not job.is_aside:
-                    return cast("T", await future)
-            finally:
-                future.cancel()
-                # A step that hangs is abandoned by `_seconds_left`, whoever waits for it.
-                self._leave(key, job, late=False)
-
-    def run_steps_sync(self, key: str, steps: Steps[T], *, timeout: float) -> T:
-        """Make steps and block until they are made; otherwise as `run_steps`."""
-        work = _Work(steps, f"no answer within {timeout:g} s")
-        while True:
-            job = self._submit_steps(key, work)
-            while (pause := self._seconds_left(key, job, timeout)) is not None:
-                wait_for([job.future], timeout=pause)
-            if not job.is_aside:
-                return cast("T", job.future.result())
-
-    def _submit_steps(self, key: str, work: _Work[T]) -> _Job[T | None]:
-        """Have the steps that are left made; they are refused if too many threads run."""
-        with self._lock:
-            try:
-                queue = self._queues.get(key) or self._start(key, f"reading {key}")
-            except DeviceHung as error:
-                refused: _Job[T | None] = _Job(lambda: None)
-                refused.future.set_result(work.refuse(error))
-                return refused
-            job: _Job[T | None] = _Job(lambda: self._make_steps(queue, job, work), work=work)
-            queue.waiting.append(job)
-        return job
-
-    def _make_steps(self, queue: _KeyQueue, job: _Job[T | None], work: _Work[T]) -> T | None:
-        """In a thread: make steps until none is left. None if it was left behind in one of them."""
-        while True:
-            try:
-                step, call = work.next_step()
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            with self._lock:
-                if step in self._queues:  # a thread hangs in it since an earlier round
-                    work.error = DeviceHung(work.hangs)
+        begun: list[_Begun[T] | HardwareError] = []
+        is_in_turn, is_over = True, False
+        try:
+            for each in calls:
+                try:
+                    job = self._submit(each.key, each.make, timeout, each.what)
+                except HardwareError as error:
+                    begun.append(error)
                     continue
-                # Published, so that whoever waits knows what hangs, and since when.
-                queue.step, queue.started = step, time.monotonic()
-            result_of_step, error = _outcome(call)
-            with self._lock:
-                queue.step = ""
-                # Another thread has the work by now: a late answer must not get into it.
-                if job.is_aside:
-                    return None
-                work.result, work.error = result_of_step, error
-
-    def _seconds_left(self, key: str, job: _Job[T | None], timeout: float) -> float | None:
-        """How long the present step of a key may still take; None if the job is over."""
-        with self._lock:
-            queue = self._queues.get(key)
-            if queue is not None and queue.step and not job.future.done():
-                # It may be a step of another call, which this one is queued behind.
-                left = queue.started + timeout - time.monotonic()
-                if left > 0:
-                    return left
-                self._set_aside(queue)
-            # Between two steps: there is something to see after one more timeout at the latest.
-            return None if job.is_aside or job.future.done() else timeout
-
-    def _set_aside(self, queue: _KeyQueue) -> None:
-        """Leave a step that hangs behind with its thread, under its own key."""
-        del self._queues[queue.key]  # free for the thread that goes on
-        queue.key = queue.step
-        self._queues[queue.key] = queue
-        queue.abandoned_at = time.monotonic()
-        # Their callers submit what is left, to the other thread.
-        for job in (queue.current, *queue.waiting):
-            if job is not None:
-                job.is_aside = True
-        if queue.current is not None and queue.current.work is not None:
-            # For the generator, which is suspended in this step.
-            queue.current.work.error = DeviceHung(queue.current.work.hangs)
-        queue.waiting.clear()
+                future = asyncio.wrap_future(job.future)
+                begun.append(_Begun(each.key, job, future))
+                if is_in_turn:
+                    await asyncio.wait([future], timeout=min(SLOW_SECONDS, timeout))
+                    is_in_turn = future.done()
+            if left := [each.future for each in begun if isinstance(each, _Begun)]:
+                await asyncio.wait(left, timeout=timeout)
+            is_over = True
+        finally:
+            for one in begun:
+                if isinstance(one, _Begun):
+                    is_late = is_over and not one.future.done()
+                    one.future.cancel()
+                    self._leave(one.key, one.job, late=is_late)
+        return [each if isinstance(each, HardwareError) else each.result() for each in begun]
 
     def _submit(self, key: str, call: Callable[[], T], timeout: float, what: str) -> _Job[T]:
         job = _Job(call, f"{what} hangs: no answer within {timeout:g} s")
@@ -276,7 +203,9 @@ class BlockingCalls:
 
     def _start(self, key: str, what: str) -> _KeyQueue:
         if len(self._queues) >= self._max_threads:
-            raise DeviceHung(f"{what} was not tried: {len(self._queues)} other calls run already")
+            raise HardwareError(
+                f"{what} was not tried: {len(self._queues)} other calls run already"
+            )
         queue = self._queues[key] = _KeyQueue(key)
         # A daemon: one that hangs doesn't keep the process from exiting.
         thread = threading.Thread(target=self._work, args=(queue,), name=key, daemon=True)
@@ -313,14 +242,6 @@ class BlockingCalls:
                     continue
                 queue.current, queue.started = job, time.monotonic()
             job.make()
-
-
-def _outcome(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
-    """What a call returns, or what it raises."""
-    try:
-        return call(), None
-    except BaseException as error:  # noqa: BLE001 - its step raises it
-        return None, error
 
 
 class DaemonExecutor(ThreadPoolExecutor):

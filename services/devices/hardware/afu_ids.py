@@ -17,7 +17,7 @@ from typing import Final
 
 from services.devices.model import Inventory, VirtualFunction
 from services.devices.ofs import afu_id, in_use
-from services.process.blocking import BlockingCalls, Steps
+from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
 from services.process.problem import Problem
 
@@ -28,7 +28,6 @@ INTERVAL: Final = 60.0
 """Seconds after which a free function is read again: nothing tells that a card was programmed from
 outside."""
 
-_KEY: Final = "afu ids"
 _WORDS: Final = re.compile(r"[0-9a-f]{16}(?: [0-9a-f]{16}){2}")
 
 
@@ -81,10 +80,6 @@ class AfuIds:
         """The AFUs behind functions, by address."""
         if not bars and not self._known:
             return {}
-        steps = self._steps(bars, held)
-        return await self._calls.run_steps(_KEY, steps, timeout=self._patience)
-
-    def _steps(self, bars: Sequence[Bar], held: Collection[str]) -> Steps[dict[str, Answer]]:
         known: dict[Bar, _Known] = {}
         due = self._clock() - INTERVAL
         for bar in bars:
@@ -92,7 +87,12 @@ class AfuIds:
             # One that a container has may be in a reset.
             if bar.address not in held and (last is None or last.at <= due):
                 try:
-                    answer: Answer = yield bar.path, partial(self._read, bar)
+                    answer: Answer = await self._calls.run(
+                        bar.path,
+                        partial(self._read, bar),
+                        timeout=self._patience,
+                        what=f"reading {bar.path}",
+                    )
                 except HardwareError as error:
                     answer = _unreadable(bar, str(error))
                 known[bar] = _Known(answer, self._clock())

@@ -1,24 +1,24 @@
 """Finding the cards of a node below an injected root, whichever driver they have.
 
-A read below `/sys` runs code of the card's driver and may hang, so each card is a step that can be
-abandoned (`services.process.blocking`). Everything is read each time, because sysfs shows no change
-in a file's time or size.
+A read below `/sys` runs code of the card's driver and may hang, so each card is read by a call of
+its own that can be abandoned (`services.process.blocking`). Everything is read each time, because
+sysfs shows no change in a file's time or size.
 """
 
-from collections.abc import Callable
-from contextlib import suppress
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from services.devices.hardware.card import ClassEntry, failed_card, list_entries, read_card
-from services.devices.hardware.drivers.base import Driver
 from services.devices.hardware.drivers.dfl import DFL
 from services.devices.hardware.drivers.opae import OPAE
 from services.devices.hardware.pci import DEVICES, address_in, read_function
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.model import Card, Inventory, PciFunction
-from services.process.blocking import BlockingCalls, Steps
+from services.process.blocking import BlockingCalls, Call
 from services.process.errors import DeviceHung, HardwareError
 from services.process.problem import Problem
 
@@ -30,8 +30,8 @@ PATIENCE: Final = 3.0
 """Seconds within which each card must answer. One takes a third of a millisecond, but on a busy
 machine a thread can wait for a processor for over a second."""
 
-KEY: Final = "cards"
-"""The key under which the steps of a scan are made."""
+FUNCTION_SECONDS: Final = 1.0
+"""For the functions of all cards that hang; what the kernel knows of them asks no card."""
 
 
 class Scanner:
@@ -59,45 +59,79 @@ class Scanner:
     async def scan(self) -> Inventory:
         """Every card of the node in a stable order, with its health, or why there is none.
 
-        What hangs for the first time delays the answer by the patience; what hangs on, by nothing.
+        Cards that hang for the first time delay the answer by 5 s together; those that hang on, by
+        nothing.
         """
-        return await self._calls.run_steps(KEY, self.steps(), timeout=self._patience)
+        files = self._files(self._root)
+        problems = await self._list(files)
+        entries = [entry for each in DRIVERS for entry in self._listed.get(each.name, ())]
+        reads = await self._calls.run_each(
+            [
+                Call(each.key, f"reading {each.shown}", partial(read_card, files, each))
+                for each in entries
+            ],
+            timeout=self._patience,
+        )
+        failed = [
+            (entry, error)
+            for entry, error in zip(entries, reads, strict=True)
+            if isinstance(error, HardwareError)
+        ]
+        failures = iter(await self._failed(files, failed))
+        cards = [next(failures) if isinstance(each, HardwareError) else each for each in reads]
+        found = tuple(card for card in cards if card is not None)
+        if not found and not problems:
+            problems.append(self._explain_nothing(files))
+        return Inventory(found, tuple(problems))
 
     def scan_sync(self) -> Inventory:
-        """As `scan`, and block until it is done."""
-        return self._calls.run_steps_sync(KEY, self.steps(), timeout=self._patience)
+        """As `scan`, and block until it is done; from any thread, also that of an event loop."""
+        with ThreadPoolExecutor(1, "scan") as thread:
+            return thread.submit(lambda: asyncio.run(self.scan())).result()
 
-    def steps(self) -> Steps[Inventory]:
-        """The steps of one scan, each of which may hang."""
-        files = self._files(self._root)
+    async def _list(self, files: Sysfs) -> list[Problem]:
+        """List the class folders; one that can't be listed keeps the entries it had."""
         problems: list[Problem] = []
-        for driver in DRIVERS:
-            problem = yield from self._list(files, driver)
-            if problem is not None:
-                problems.append(problem)
-        cards: list[Card] = []
-        for driver in DRIVERS:
-            for entry in self._listed.get(driver.name, ()):
-                card = yield from _read(files, entry)
-                if card is not None:
-                    cards.append(card)
-        if not cards and not problems:
-            problems.append(self._explain_nothing(files))
-        return Inventory(tuple(cards), tuple(problems))
+        calls = [
+            Call(each.folder, f"listing {each.folder}", partial(list_entries, files, each))
+            for each in DRIVERS
+        ]
+        listings = await self._calls.run_each(calls, timeout=self._patience)
+        for driver, listing in zip(DRIVERS, listings, strict=True):
+            if isinstance(listing, HardwareError):
+                problems.append(Problem("class-hung", str(listing)))
+            elif isinstance(listing, Problem):
+                problems.append(listing)
+            elif listing is None:
+                self._listed.pop(driver.name, None)
+            else:
+                self._listed[driver.name] = listing
+        return problems
 
-    def _list(self, files: Sysfs, driver: Driver) -> Steps[Problem | None]:
-        """List a class folder; one that can't be listed keeps the entries it had."""
-        try:
-            listing = yield driver.folder, partial(list_entries, files, driver)
-        except HardwareError as error:
-            return Problem("class-hung", f"listing {driver.folder} hangs: {error}")
-        if isinstance(listing, Problem):
-            return listing
-        if listing is None:
-            self._listed.pop(driver.name, None)
-        else:
-            self._listed[driver.name] = listing
-        return None
+    async def _failed(
+        self, files: Sysfs, failed: Sequence[tuple[ClassEntry, HardwareError]]
+    ) -> list[Card]:
+        """The cards that couldn't be read, with the functions that their entries name."""
+        # The link of an entry names the function, and reading that needs neither card nor driver.
+        addresses = [address_in(entry.target)[0] for entry, _ in failed]
+        unread = [*dict.fromkeys(filter(None, addresses))]
+        calls = [
+            Call(f"{DEVICES}/{each}", f"reading {each}", partial(read_function, files, each))
+            for each in unread
+        ]
+        seconds = min(self._patience, FUNCTION_SECONDS)
+        reads = await self._calls.run_each(calls, timeout=seconds)
+        functions = {
+            each: PciFunction(each) if isinstance(read, HardwareError) else read
+            for each, read in zip(unread, reads, strict=True)
+        }
+        cards = []
+        for (entry, error), address in zip(failed, addresses, strict=True):
+            problem = Problem("card-unread", str(error))
+            if isinstance(error, DeviceHung):
+                problem = Problem("card-hung", str(error))
+            cards.append(failed_card(entry, functions[address] if address else None, problem))
+        return cards
 
     def _explain_nothing(self, files: Sysfs) -> Problem:
         if files.inode("/sys") is None:
@@ -111,24 +145,6 @@ class Scanner:
         modules = " or ".join(each.module for each in DRIVERS)
         text = f"neither {folders} exists: load the driver, {modules}"
         return Problem("no-driver", text)
-
-
-def _read(files: Sysfs, entry: ClassEntry) -> Steps[Card | None]:
-    try:
-        card: Card | None = yield entry.key, partial(read_card, files, entry)
-    except DeviceHung as error:
-        failure = Problem("card-hung", f"reading {entry.shown} hangs: {error}")
-    except HardwareError as error:
-        failure = Problem("card-unread", f"{entry.shown}: {error}")
-    else:
-        return card
-    # The link of an entry names the function, and reading that needs neither card nor driver.
-    address = address_in(entry.target)[0]
-    function = PciFunction(address) if address else None
-    if address:
-        with suppress(HardwareError):
-            function = yield f"{DEVICES}/{address}", partial(read_function, files, address)
-    return failed_card(entry, function, failure)
 
 
 def scan(root: Path) -> Inventory:

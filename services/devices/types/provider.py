@@ -1,4 +1,4 @@
-"""The devices of a node that device types describe, each read as a step that may hang.
+"""The devices of a node that device types describe, each read by a call that may hang.
 
 A scan reads the folder of types, lists what the types are about, and then reads each device that a
 type names.
@@ -34,7 +34,7 @@ from services.devices.types.load import Contents, LoadedTypes, parse_types, read
 from services.devices.types.match import Fact, is_named, mismatch
 from services.devices.types.model import DeviceType, NodeSource
 from services.devices.vfio import Group, group_problem
-from services.process.blocking import BlockingCalls, Steps
+from services.process.blocking import BlockingCalls, Call
 from services.process.errors import ExternalFailure, HardwareError
 from services.process.problem import Problem
 
@@ -114,43 +114,35 @@ class DeviceTypes:
             HardwareError: Nothing can be found out.
         """
         tree = SysTree(self._files(self._root))
-        named, bars, problems = await self._make(self._list(tree, held))
+        problems: list[Problem] = []
+        try:
+            await self._run(str(self._folder), self._reload)
+        except ExternalFailure as error:
+            problems.append(Problem("device-types-unreadable", str(error)))
+        problems += (Problem("device-type-invalid", str(each)) for each in self._loaded.problems)
+        named, bars = await self._run("/sys", partial(self._find, tree, held))
         ids: Mapping[str, Answer] = {}
         if bars is not None:
             in_use = {bar.address for bar, is_held in bars.items() if is_held}
             ids = await self._afu_ids.answers(list(bars), in_use)
-        reads = await self._make(self._read(tree, named, ids, held))
-        return Reading(tuple(_sightings(reads)), tuple(problems))
+        calls = [
+            Call(
+                f"{each.of.name} {each.first.folder or each.first.name}",
+                f"reading {each.first.name}",
+                partial(_read, tree, each, ids, held),
+            )
+            for each in named
+        ]
+        reads = [
+            Problem(DEVICE_HUNG, str(read)) if isinstance(read, HardwareError) else read
+            for read in await self._calls.run_each(calls, timeout=self._patience)
+        ]
+        return Reading(tuple(_sightings([*zip(named, reads, strict=True)])), tuple(problems))
 
-    async def _make(self, steps: Steps[T]) -> T:
-        return await self._calls.run_steps(self.name, steps, timeout=self._patience)
-
-    def _list(
-        self, tree: SysTree, held: Allocated
-    ) -> Steps[tuple[list[_Named], dict[Bar, bool] | None, list[Problem]]]:
-        """The steps of finding what types name, and the BARs to read if a type asks for AFUs."""
-        problems: list[Problem] = []
-        try:
-            yield f"{self.name} {self._folder}", self._reload
-        except ExternalFailure as error:
-            problems.append(Problem("device-types-unreadable", str(error)))
-        problems += (Problem("device-type-invalid", str(each)) for each in self._loaded.problems)
-        named, bars = yield f"{self.name} /sys", partial(self._find, tree, held)
-        return named, bars, problems
-
-    def _read(
-        self, tree: SysTree, named: Iterable[_Named], ids: Mapping[str, Answer], held: Allocated
-    ) -> Steps[list[tuple[_Named, _Read]]]:
-        """The steps of reading devices, each of which may hang; `held` is what containers have."""
-        reads: list[tuple[_Named, _Read]] = []
-        for each in named:
-            key = f"{each.of.name} {each.first.folder or each.first.name}"
-            try:
-                read: _Read = yield key, partial(_read, tree, each, ids, held)
-            except HardwareError as error:
-                read = Problem(DEVICE_HUNG, f"reading {each.first.name} hangs: {error}")
-            reads.append((each, read))
-        return reads
+    async def _run(self, path: str, call: Callable[[], T]) -> T:
+        """Make a call below a path."""
+        what = f"reading {path} for device types"
+        return await self._calls.run(f"{self.name} {path}", call, timeout=self._patience, what=what)
 
     def _reload(self) -> None:
         """Use the files as they are now; without the folder, the types stay as they were."""

@@ -2,14 +2,15 @@ import asyncio
 import gc
 import socket
 import threading
+import time
 import weakref
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 import pytest
 
-from services.process.blocking import BlockingCalls, DaemonExecutor, Steps
+from services.process.blocking import BlockingCalls, Call, DaemonExecutor
 from services.process.errors import DeviceHung, HardwareError
 from tests.support import eventually, eventually_async
 
@@ -55,9 +56,6 @@ def calls() -> Iterator[BlockingCalls]:
     made = BlockingCalls()
     yield made
     eventually(lambda: not made.busy)
-
-
-Runner = Callable[..., Awaitable[Any]]
 
 
 async def run(
@@ -201,103 +199,97 @@ async def test_where_all_hang_no_more_threads_are_used_than_may_be(hang: Hang) -
         with pytest.raises(DeviceHung):
             await run(calls, hang, key=str(number), timeout=BEGUN)
     assert len(calls.abandoned) == hang.count == 2
-    with pytest.raises(DeviceHung, match=r"^it was not tried: 2 other calls run already$"):
+    with pytest.raises(HardwareError, match=r"^it was not tried: 2 other calls run already$"):
         await run(calls, answer("X"), key="x")
     hang.release()
     await eventually_async(lambda: not calls.busy)
     assert await run(calls, answer("X"), key="x") == "X"
 
 
-# Steps
+# Each under its own key
 
 
-class Work:
-    """Calls by key as the steps of a piece of work; its result is what each came to."""
-
-    def __init__(self, calls: Mapping[str, Callable[[], str]]) -> None:
-        self.calls = calls
-        self.threads: set[int] = set()
-
-    def steps(self) -> Steps[dict[str, str]]:
-        outcomes: dict[str, str] = {}
-        for key, call in self.calls.items():
-            try:
-                outcomes[key] = yield key, partial(self._call, call)
-            except DeviceHung as error:
-                outcomes[key] = f"hung: {error}"
-            except HardwareError as error:
-                outcomes[key] = f"refused: {error}"
-        return outcomes
-
-    def _call(self, call: Callable[[], str]) -> str:
-        self.threads.add(threading.get_ident())
-        return call()
+async def each(
+    calls: BlockingCalls,
+    wanted: Mapping[str, Callable[[], str]],
+    timeout: float = BEGUN,  # noqa: ASYNC109 - that of a call
+) -> dict[str, str]:
+    """What each call came to."""
+    made = [Call(key, key, call) for key, call in wanted.items()]
+    found = await calls.run_each(made, timeout=timeout)
+    return {key: str(result) for key, result in zip(wanted, found, strict=True)}
 
 
-async def make(calls: BlockingCalls, work: Work, timeout: float = BEGUN) -> dict[str, str]:  # noqa: ASYNC109 - that of a step
-    return await calls.run_steps("work", work.steps(), timeout=timeout)
-
-
-async def make_sync(calls: BlockingCalls, work: Work, timeout: float = BEGUN) -> dict[str, str]:  # noqa: ASYNC109 - that of a step
-    return await asyncio.to_thread(
-        lambda: calls.run_steps_sync("work", work.steps(), timeout=timeout)
-    )
-
-
-HUNG = "hung: no answer within 0.5 s"
-
-
-@pytest.mark.parametrize("make_steps", [make, make_sync])
-async def test_of_many_steps_some_hang_and_all_others_are_made(
-    calls: BlockingCalls, make_steps: Runner
-) -> None:
-    hangs = {f"h{number}": Hang() for number in range(2)}
+async def test_of_many_calls_some_hang_and_all_others_are_made(calls: BlockingCalls) -> None:
+    hangs = {f"h{number}": Hang() for number in range(3)}
     wanted: dict[str, Callable[[], str]] = {}
     for key, hang in hangs.items():
         wanted |= {key: hang, f"good{key}": answer(key)}
-    outcomes = {key: HUNG if key in hangs else key.removeprefix("good") for key in wanted}
+    hung = {key: f"{key} hangs: no answer within 0.5 s" for key in hangs}
+    outcomes = {key: hung.get(key, key.removeprefix("good")) for key in wanted}
+    seconds = []
     for _ in range(2):
-        assert await make_steps(calls, Work(wanted)) == outcomes
+        began = time.monotonic()
+        assert await each(calls, wanted) == outcomes
+        seconds.append(time.monotonic() - began)
         assert calls.abandoned.keys() == hangs.keys()
-    assert [hang.count for hang in hangs.values()] == [1, 1], "a hanging step was made again"
+    assert seconds[0] < len(hangs) * BEGUN, "they are waited for together"
+    assert seconds[1] < BEGUN, "a call that hangs on is not waited for"
+    assert [hang.count for hang in hangs.values()] == [1] * 3, "a hanging call was made again"
     for hang in hangs.values():
         hang.release()
     await eventually_async(lambda: not calls.busy)
-    assert await make_steps(calls, Work(wanted)) == {
-        key: "late" if key in hangs else outcome for key, outcome in outcomes.items()
-    }
+    assert await each(calls, wanted) == outcomes | dict.fromkeys(hangs, "late")
 
 
-async def test_a_late_answer_of_a_step_changes_nothing(calls: BlockingCalls, hang: Hang) -> None:
+async def test_calls_are_made_in_turn_while_none_is_slow(calls: BlockingCalls) -> None:
+    at_once = await each(calls, dict.fromkeys("abcdef", lambda: str(len(calls.busy))), timeout=60)
+    assert max(map(int, at_once.values())) <= 2, "the thread before may be about to end"
+
+
+async def test_a_late_answer_changes_nothing(calls: BlockingCalls, hang: Hang) -> None:
     second = Hang()
-    making = asyncio.create_task(make(calls, Work({"a": hang, "b": second, "c": answer("C")})))
+    making = asyncio.create_task(each(calls, {"a": hang.fail, "b": second, "c": answer("C")}))
     await eventually_async(second.started.is_set)
+    outcomes = await making
+    assert outcomes["c"] == "C"
     hang.release()
-    assert await making == {"a": HUNG, "b": HUNG, "c": "C"}
     second.release()
+    await eventually_async(lambda: not calls.busy)
+    assert "hangs" in outcomes["a"]
 
 
-async def test_work_that_waits_for_work_that_was_cancelled_goes_on_without_it(
+def fail() -> str:
+    raise ValueError("no")
+
+
+async def test_a_call_of_many_that_fails_otherwise_is_an_error(calls: BlockingCalls) -> None:
+    with pytest.raises(ValueError, match="no"):
+        await each(calls, {"a": fail, "b": answer("B")})
+
+
+async def test_many_calls_that_were_cancelled_hang_once_others_wait_in_vain(
     calls: BlockingCalls, hang: Hang
 ) -> None:
-    cancelled = asyncio.create_task(make(calls, Work({"a": hang}), timeout=60))
+    cancelled = asyncio.create_task(each(calls, {"a": hang}, timeout=60))
     await eventually_async(hang.started.is_set)
     cancelled.cancel()
     await asyncio.wait([cancelled])
-    wanted: dict[str, Callable[[], str]] = {"a": hang, "b": answer("B")}
-    assert await make(calls, Work(wanted)) == {"a": HUNG, "b": "B"}
+    assert calls.abandoned == {}
+    found = await each(calls, {"a": hang, "b": answer("B")})
+    assert found["b"] == "B"
+    assert list(calls.abandoned) == ["a"]
     hang.release()
 
 
-async def test_steps_for_which_no_thread_is_left_are_refused() -> None:
+async def test_calls_for_which_no_thread_is_left_are_refused() -> None:
     calls, hang = BlockingCalls(max_threads=2), Hang()
-    outcomes = await make(calls, Work(dict.fromkeys("abc", hang)))
-    refused = "refused: reading work was not tried: 2 other calls run already"
-    assert outcomes == {"a": HUNG, "b": HUNG, "c": refused}
-    assert (await make(calls, Work({"x": answer("X")})))["x"].startswith("refused: ")
+    outcomes = await each(calls, dict.fromkeys("abc", hang))
+    assert outcomes["c"] == "c was not tried: 2 other calls run already"
+    assert (await each(calls, {"x": answer("X")}))["x"].startswith("x was not tried: ")
     hang.release()
     await eventually_async(lambda: not calls.busy)
-    assert await make(calls, Work({"x": answer("X")})) == {"x": "X"}
+    assert await each(calls, {"x": answer("X")}) == {"x": "X"}
 
 
 async def test_a_system_without_any_thread_is_an_error(
@@ -306,8 +298,7 @@ async def test_a_system_without_any_thread_is_an_error(
     monkeypatch.setattr(threading.Thread, "start", no_thread)
     with pytest.raises(HardwareError, match=r"^no thread for it: can't start"):
         await run(calls, answer("A"))
-    with pytest.raises(HardwareError, match=r"^no thread for reading work: can't start"):
-        await make(calls, Work({"a": answer("A")}))
+    assert (await each(calls, {"a": answer("A")}))["a"].startswith("no thread for a: can't start")
 
 
 # The event loop's executor

@@ -96,7 +96,7 @@ def test_cards_beyond_the_number_that_may_hang_say_that_they_were_not_read(
     last = inventory.cards[3]
     assert last.failure is not None
     assert last.failure.text == (
-        "/sys/class/fpga/intel-fpga-dev.3: reading cards was not tried: 3 other calls run already"
+        "reading /sys/class/fpga/intel-fpga-dev.3 was not tried: 3 other calls run already"
     )
     assert last.address == rack.addresses[3]
 
