@@ -31,25 +31,21 @@ from accelbind.options import (
 from accelbind.output import Output, OutputFormat, StyledLine, print_json, print_lines, styled
 from accelbind.run import with_settings
 from accelbind.survey import read_mappings, usual_namespace
-from services.admission.mutate import (
-    Patched,
-    Refused,
-    Unchanged,
-    UnchangedReason,
-)
+from services.admission.mutate import Patched, Refused, Unchanged
 from services.admission.preview import Explained, explain_pod, mutated_manifest
 from services.admission.requested import ResourceRequest
 from services.mappings.accelerator import Effects
 from services.mappings.model import Mapping, Mode, Resolution
 from services.pods.known_fields import manifest_problems
 from services.pods.manifests import FoundPod, find_pods
+from services.pods.reasons import ReviewReason
 from services.process.errors import InvalidManifest
 from services.process.text import plain
 from webhook.settings import ReviewSettings
 
 _UNCHANGED: Final = {
-    UnchangedReason.NOTHING_ASKED: "no container asks for an accelerator",
-    UnchangedReason.ALREADY_PHYSICAL: "it asks by physical names only, and all of them are mapped",
+    ReviewReason.NOTHING_ASKED: "no container asks for an accelerator",
+    ReviewReason.ALREADY_PHYSICAL: "it asks by physical names only, and all of them are mapped",
 }
 _MODES: Final = {
     Mode.AF: "the device has the function",

@@ -7,26 +7,24 @@ user who creates the pod.
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 from typing import Final, Protocol, TypeAlias
 
 import msgspec
 import structlog
 
-from services.admission.mapping_review import MappingReason, validate
+from services.admission.mapping_review import validate
 from services.admission.mutate import Policy
 from services.admission.pod_review import answer, answer_guard
-from services.admission.review import STATUS_REASONS, ReviewOutcome, ReviewResponse
+from services.admission.review import STATUS_REASONS, ReviewResponse
 from services.mappings.index import MappingIndex
+from services.pods.reasons import ReviewOutcome, ReviewReason
 from services.process.errors import InvalidReview
 from services.process.text import plain
 from webhook.metrics import AdmissionMetrics
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 
-REJECTED: Final = "rejected"
-"""The outcome, in metrics, of a request that was answered with a Status instead of a review."""
 
 _NOT_LOADED_MESSAGE: Final = "the mappings aren't loaded yet: try again in a moment"
 
@@ -40,25 +38,6 @@ class Mappings(Protocol):
     """What serves; replaced as a whole when they change."""
     loaded: bool
     """Whether they have been read completely once."""
-
-
-class RejectionReason(StrEnum):
-    """Why a request got a Status instead of a review; the values are metric labels."""
-
-    INVALID_REVIEW = "invalid-review"
-    """The body is no AdmissionReview of v1 with a uid (400)."""
-    TOO_LARGE = "too-large"
-    """The body is larger than `--max-body` (413)."""
-    LENGTH_REQUIRED = "length-required"
-    """The body comes in chunks, without a `Content-Length` (411)."""
-    CONTENT_TYPE = "content-type"
-    """The body isn't `application/json` (415)."""
-    CONTENT_ENCODING = "content-encoding"
-    """The body is compressed (415)."""
-    NOT_LOADED = "not-loaded"
-    """The mappings aren't loaded yet, and the answer depends on them (503)."""
-    OVERLOADED = "overloaded"
-    """The body is larger than 64 KiB, and large ones of other clients are unfinished (503)."""
 
 
 VALIDATE_MAPPING: Final = "validate-mapping"
@@ -91,7 +70,7 @@ ENDPOINTS: Final[Mapping[str, Endpoint]] = {
 class Rejection(Exception):
     """A request that can't be answered with a review."""
 
-    def __init__(self, status: int, reason: RejectionReason, message: str) -> None:
+    def __init__(self, status: int, reason: ReviewReason, message: str) -> None:
         super().__init__(message)
         self.status = status
         self.reason = reason
@@ -139,16 +118,16 @@ class AdmissionHandler:
         try:
             answer = endpoint.review(body, self._mappings.index, self._policy)
         except InvalidReview as error:
-            raise Rejection(400, RejectionReason.INVALID_REVIEW, str(error)) from error
+            raise Rejection(400, ReviewReason.INVALID_REVIEW, str(error)) from error
         if not self._mappings.loaded and _depends_on_mappings(endpoint, answer):
-            raise Rejection(503, RejectionReason.NOT_LOADED, _NOT_LOADED_MESSAGE)
+            raise Rejection(503, ReviewReason.NOT_LOADED, _NOT_LOADED_MESSAGE)
         self._metrics.seconds.observe(time.perf_counter() - begun)
         self._metrics.count(endpoint.name, answer.outcome, answer.reason)
         _log_review(endpoint, answer)
         return answer.body
 
     def _reject(self, endpoint: Endpoint, rejection: Rejection) -> tuple[int, bytes]:
-        self._metrics.count(endpoint.name, REJECTED, rejection.reason)
+        self._metrics.count(endpoint.name, ReviewOutcome.REJECTED, rejection.reason)
         log.info(
             "request rejected",
             endpoint=endpoint.name,
@@ -168,13 +147,13 @@ def _check_headers(headers: Headers, limit: int) -> None:
             raise _too_large(limit)
         elif name == b"transfer-encoding":
             message = "a review must have a Content-Length"
-            raise Rejection(411, RejectionReason.LENGTH_REQUIRED, message)
+            raise Rejection(411, ReviewReason.LENGTH_REQUIRED, message)
         elif name == b"content-encoding" and value.strip().lower() != b"identity":
             message = "a review must not be compressed"
-            raise Rejection(415, RejectionReason.CONTENT_ENCODING, message)
+            raise Rejection(415, ReviewReason.CONTENT_ENCODING, message)
     if kind.partition(b";")[0].strip().lower() != b"application/json":
         message = "a review must come as application/json"
-        raise Rejection(415, RejectionReason.CONTENT_TYPE, message)
+        raise Rejection(415, ReviewReason.CONTENT_TYPE, message)
 
 
 async def _read_body(stream: AsyncIterator[bytes], limit: int) -> bytes:
@@ -188,13 +167,13 @@ async def _read_body(stream: AsyncIterator[bytes], limit: int) -> bytes:
 
 def _too_large(limit: int) -> Rejection:
     message = f"a review may have at most {limit} bytes"
-    return Rejection(413, RejectionReason.TOO_LARGE, message)
+    return Rejection(413, ReviewReason.TOO_LARGE, message)
 
 
 def _depends_on_mappings(endpoint: Endpoint, response: ReviewResponse) -> bool:
     """Return whether the answer could change once the mappings are loaded."""
     # A pod that requests no name is admitted meanwhile.
-    clashes_unseen = endpoint.name == VALIDATE_MAPPING and response.reason == MappingReason.USABLE
+    clashes_unseen = endpoint.name == VALIDATE_MAPPING and response.reason == ReviewReason.USABLE
     return response.outcome is ReviewOutcome.DENIED or clashes_unseen
 
 

@@ -5,8 +5,9 @@ from typing import Final
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from services.pods.reasons import ReviewReason
 from webhook.connection import PIECE, UNCOUNTED, Connection
-from webhook.handler import Rejection, RejectionReason
+from webhook.handler import Rejection
 
 MOST_HELD: Final = 24 * 1024 * 1024
 """Bytes of bodies and unread answers, each beyond `UNCOUNTED`: large ones don't keep out others."""
@@ -44,7 +45,7 @@ class BoundedApp:
 
         async def receive_held() -> Message:
             if not hold(length):
-                raise Rejection(503, RejectionReason.OVERLOADED, "too many large requests at once")
+                raise Rejection(503, ReviewReason.OVERLOADED, "too many large requests at once")
             return await receive()
 
         async def send_held(message: Message) -> None:

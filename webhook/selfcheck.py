@@ -6,11 +6,11 @@ import msgspec
 
 from services.admission.mutate import Policy
 from services.admission.pod_review import answer
-from services.admission.review import ReviewOutcome
 from services.mappings.index import build_index
 from services.mappings.kinds import ACCELERATOR_FUNCTION, FPGA_VERSION
 from services.mappings.model import parse
 from services.names import DOMAIN, function_name
+from services.pods.reasons import ReviewOutcome
 
 _NAME: Final = "self-check"
 _INTERFACE: Final = "ce48969398f05f33946d560708be108a"

@@ -9,7 +9,8 @@ from services.admission.requested import ResourceRequest, amounts, refuse_name
 from services.mappings.index import NameTable
 from services.mappings.model import Mapping
 from services.pods.pod import ContainerRef, environment
-from services.pods.refusals import RefusalReason, Refusals
+from services.pods.reasons import ReviewReason
+from services.pods.refusals import Refusals
 from services.pods.requests import ResourceCount, read_count
 from services.process.text import plain
 
@@ -93,7 +94,7 @@ def _find(
                 f"{plain(key)} can't be used: {mapping.label} stands for {logical}, whose domain "
                 "has logical names only"
             )
-            refusals.add(RefusalReason.UNUSABLE_MAPPING, ref, message)
+            refusals.add(ReviewReason.UNUSABLE_MAPPING, ref, message)
             return None
         if name in table.rejected:  # no shared name takes its place
             refuse_name(ref, key, table, others, refusals)
@@ -138,7 +139,7 @@ def _variables(
                 f"{plain(first.key)} and {plain(request.key)} set {name} to different values: "
                 "set it in the container, or request them in different containers"
             )
-            refusals.add(RefusalReason.MAPPINGS_CONFLICT, ref, message)
+            refusals.add(ReviewReason.MAPPINGS_CONFLICT, ref, message)
     lacking = [
         {"name": name, "value": value} for name, (value, _) in added.items() if name not in own
     ]

@@ -15,7 +15,8 @@ from services.admission.plan import ContainerPlan
 from services.mappings.accelerator import Effects
 from services.mappings.index import NamespaceMappings, NameTable
 from services.pods.pod import Container, ContainerRef, Pod, Resources, read_placement
-from services.pods.refusals import RefusalReason, Refusals
+from services.pods.reasons import ReviewReason
+from services.pods.refusals import Refusals
 from services.pods.requests import read_count, refuse_pod_resources, requesting_containers
 from services.process.text import listing, plain
 
@@ -47,7 +48,7 @@ def guard(
         return _refused(refusals)
     if sum([len(keys) for _, keys in holding]) > MAX_GUARDED:
         message = f"the pod has more than {MAX_GUARDED} guarded resources in all its containers"
-        refusals.add(RefusalReason.TOO_MANY_UNITS, holding[0][0], message)
+        refusals.add(ReviewReason.TOO_MANY_UNITS, holding[0][0], message)
         return Refused(tuple(refusals.listed))
     # Anybody can write the annotation. Its names are evaluated as if each container requested them
     # now, so it gives a pod no more than requesting them.
@@ -110,7 +111,7 @@ def _check_amounts(
                 f"{plain(key)} is guarded: the container has {units}, but the names in annotation "
                 f"accelbind.dev/requested stand for {allowed}; {_advice(key, tables)}"
             )
-            refusals.add(RefusalReason.GUARDED_RESOURCE, ref, message)
+            refusals.add(ReviewReason.GUARDED_RESOURCE, ref, message)
         elif units:
             held.add(key)
     return held
@@ -148,4 +149,4 @@ def _check_selector(
                     f"{plain(request.key)} needs nodes with {label}={value}, but the pod's node "
                     "selector lacks it: was it removed after accelbind's mutating webhook?"
                 )
-                refusals.add(RefusalReason.GUARDED_SELECTOR, plan.ref, message)
+                refusals.add(ReviewReason.GUARDED_SELECTOR, plan.ref, message)

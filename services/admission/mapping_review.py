@@ -1,7 +1,6 @@
 """AdmissionReviews of mappings: an object that pods can't use is refused when it is written."""
 
 from collections.abc import Iterator
-from enum import StrEnum
 from typing import Final
 
 import msgspec
@@ -14,31 +13,10 @@ from services.admission.review import Review, ReviewResponse, UnreadableReview, 
 from services.mappings.index import MappingIndex, NamespaceMappings, clash
 from services.mappings.kinds import TABLE, Family
 from services.mappings.model import DEPRECATED, Mapping, parse
+from services.pods.reasons import ReviewReason
 from services.process.errors import InvalidMapping
 from services.process.json import UNREADABLE
 from services.process.text import clip, plain
-
-
-class MappingReason(StrEnum):
-    """The result of a review of a mapping."""
-
-    NOT_A_MAPPING = "not-a-mapping"
-    """The review is about another kind, which is admitted."""
-    NOT_WRITTEN = "not-written"
-    """The mapping is neither created nor changed, so it is admitted."""
-    BEING_DELETED = "being-deleted"
-    """The mapping is being deleted, so it is admitted."""
-    USABLE = "usable"
-    """Pods can use it."""
-    UNCHANGED_SPEC = "unchanged-spec"
-    """The update leaves the spec unchanged, so it is admitted even if pods can't use it."""
-    INVALID_MAPPING = "invalid-mapping"
-    """Pods can't use it, because an ID, a mode or a name is wrong."""
-    NAME_CLASH = "name-clash"
-    """The other kind has the name already in this namespace."""
-    UNREADABLE_MAPPING = "unreadable-mapping"
-    """The review has no mapping, or the mapping can't be read."""
-
 
 # Lists within lists take 50 times as much memory. The schemas allow 110 KiB.
 MAX_SPEC: Final = 256 * 1024
@@ -120,18 +98,18 @@ def _read_change(review: Review, body: bytes) -> _Change | ReviewResponse:
     kind = TABLE.get(review.kind.kind)
     if kind is None or review.kind.group != kind.group:
         if isinstance(review, UnreadableReview) and review.is_about_pod:
-            return reviews.unreadable(review, MappingReason.UNREADABLE_MAPPING, review.problem)
-        return admit(review, MappingReason.NOT_A_MAPPING)
+            return reviews.unreadable(review, ReviewReason.UNREADABLE_MAPPING, review.problem)
+        return admit(review, ReviewReason.NOT_A_MAPPING)
     if review.operation not in ("CREATE", "UPDATE") or review.sub_resource:
-        return admit(review, MappingReason.NOT_WRITTEN)
+        return admit(review, ReviewReason.NOT_WRITTEN)
     try:
         change = _DECODER.decode(body).request
     except UNREADABLE as error:
         problem = f"the mapping can't be read: {error}"
-        return reviews.unreadable(review, MappingReason.UNREADABLE_MAPPING, problem)
+        return reviews.unreadable(review, ReviewReason.UNREADABLE_MAPPING, problem)
     # Controllers must be able to remove the finalizers, whatever the spec is.
     if change.new.metadata is not None and change.new.metadata.deletion_timestamp:
-        return admit(review, MappingReason.BEING_DELETED)
+        return admit(review, ReviewReason.BEING_DELETED)
     return change
 
 
@@ -141,19 +119,19 @@ def _evaluate(
     try:
         mapping = change.new.parse(review.namespace)
     except InvalidMapping as error:
-        return _object_to(review, change, MappingReason.INVALID_MAPPING, str(error))
+        return _object_to(review, change, ReviewReason.INVALID_MAPPING, str(error))
     logical = logical_target(mapping, policy.prefixes)
     if logical is not None:
         message = f"{mapping.label}: {logical} is a logical name itself, which nothing rewrites"
-        return _object_to(review, change, MappingReason.INVALID_MAPPING, message)
+        return _object_to(review, change, ReviewReason.INVALID_MAPPING, message)
     if _clashes(mapping, mappings):
         message = (
             f"{clash(mapping.namespace, mapping.name)}, or delete the other one first (if you just"
             " did, try again in a moment)"
         )
-        return _object_to(review, change, MappingReason.NAME_CLASH, message)
+        return _object_to(review, change, ReviewReason.NAME_CLASH, message)
     warnings = tuple(clip(text, MAX_WARNING) for text in _warnings(mapping, mappings))
-    return admit(review, MappingReason.USABLE, warnings=warnings)
+    return admit(review, ReviewReason.USABLE, warnings=warnings)
 
 
 def _object_to(review: Review, change: _Change, reason: str, message: str) -> ReviewResponse:
@@ -161,7 +139,7 @@ def _object_to(review: Review, change: _Change, reason: str, message: str) -> Re
     # Labels of an old object can be changed. An API server writes equal specs in the same way.
     if change.old is not None and bytes(change.old.spec) == bytes(change.new.spec):
         warning = clip(f"pods can't use it: {message}", MAX_WARNING)
-        return admit(review, MappingReason.UNCHANGED_SPEC, warnings=(warning,))
+        return admit(review, ReviewReason.UNCHANGED_SPEC, warnings=(warning,))
     return deny(review, reason, message)
 
 

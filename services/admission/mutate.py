@@ -14,7 +14,6 @@ two, others may set a logical name again: it counts as the larger of both, see `
 from collections.abc import Mapping as ReadOnly
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cached_property
 from typing import Final, TypeAlias
 
@@ -34,7 +33,8 @@ from services.mappings.accelerator import ENTRY
 from services.mappings.index import MappingIndex, NamespaceMappings, NameTable
 from services.mappings.model import Function
 from services.pods.pod import ContainerRef, Pod
-from services.pods.refusals import RefusalReason, Refusals, label, summary
+from services.pods.reasons import ReviewReason
+from services.pods.refusals import Refusals, label, summary
 from services.pods.requests import (
     ResourceCount,
     read_counts,
@@ -129,19 +129,10 @@ class Policy:
         return index.namespace(self.shared_namespace).accelerators
 
 
-class UnchangedReason(StrEnum):
-    """Why a pod isn't changed; the values are metric labels."""
-
-    NOTHING_ASKED = "nothing-asked"
-    """It requests none of accelbind's resources."""
-    ALREADY_PHYSICAL = "already-physical"
-    """It requests physical names that its namespace maps."""
-
-
 class Unchanged(msgspec.Struct, frozen=True):
     """The pod is admitted unchanged."""
 
-    reason: UnchangedReason
+    reason: ReviewReason
     warnings: tuple[str, ...] = ()
 
 
@@ -183,7 +174,7 @@ def mutate(
     refuse_pod_resources(pod, policy.prefixes, refusals)
     if not requesting:
         listed = tuple(refusals.listed)
-        return Refused(listed) if listed else Unchanged(UnchangedReason.NOTHING_ASKED)
+        return Refused(listed) if listed else Unchanged(ReviewReason.NOTHING_ASKED)
     note: dict[str, dict[str, int]] = {}
     if pod.is_noted and _request_names(requesting, policy):
         note = patch.read_note(pod)
@@ -199,7 +190,7 @@ def mutate(
         return Refused(tuple(refusals.listed))
     warnings = find_warnings(pod, plans, mappings)
     if not rewrites:
-        return Unchanged(UnchangedReason.ALREADY_PHYSICAL, warnings)
+        return Unchanged(ReviewReason.ALREADY_PHYSICAL, warnings)
     return Patched(patch.operations(pod, plans, placed), rewrites, warnings)
 
 
@@ -221,7 +212,7 @@ def audit_note(pod: Pod, decision: Decision, *, validating: bool) -> dict[str, s
             ]
         )
         return {REASON + again: REWRITTEN, REWRITES + again: clip(rewrites, MAX_AUDIT)}
-    if decision.reason is UnchangedReason.NOTHING_ASKED:
+    if decision.reason is ReviewReason.NOTHING_ASKED:
         return None
     return {REASON + again: decision.reason.value}
 
@@ -264,7 +255,7 @@ def plan_containers(
                 f"the pod requests more than {MAX_POD_UNITS} accelerators, the limit for all its "
                 "containers together; each name counts as one at least"
             )
-            refusals.add(RefusalReason.TOO_MANY_UNITS, ref, message)
+            refusals.add(ReviewReason.TOO_MANY_UNITS, ref, message)
             break
         general = [each for each in counts if each.key.startswith(policy.accelerator_prefixes)]
         fpga = [each for each in counts if each not in general] if general else counts
@@ -285,7 +276,7 @@ def plan_containers(
                 f"have more than {MAX_ADDED} bytes together, with {ENTRY} more for each: use "
                 "fewer containers or names, or shorten the mappings"
             )
-            refusals.add(RefusalReason.TOO_MUCH_ADDED, ref, message)
+            refusals.add(ReviewReason.TOO_MUCH_ADDED, ref, message)
             break
         plans.append(
             plan_container(
@@ -351,7 +342,7 @@ def _refuse_units(ref: ContainerRef, units: int, policy: Policy, refusals: Refus
             f"{units} accelerators are requested, but the limit is {policy.max_units} per "
             "container (--max-units of the webhook)"
         )
-        refusals.add(RefusalReason.TOO_MANY_UNITS, ref, message)
+        refusals.add(ReviewReason.TOO_MANY_UNITS, ref, message)
 
 
 def _refuse_sharing(
@@ -367,7 +358,7 @@ def _refuse_sharing(
             f"device of {label(conflict.earlier)}, which needs {earlier}: request the same "
             "function in both"
         )
-        refusals.add(RefusalReason.SHARED_DEVICE, conflict.later, message)
+        refusals.add(ReviewReason.SHARED_DEVICE, conflict.later, message)
         if refusals.full:
             break
 

@@ -9,7 +9,8 @@ from services.admission.patch import Operation, add, escaped
 from services.admission.requested import ResourceRequest
 from services.mappings.accelerator import Effects, Toleration
 from services.pods.pod import ContainerRef, Placement, Pod, read_placement
-from services.pods.refusals import RefusalReason, Refusals
+from services.pods.reasons import ReviewReason
+from services.pods.refusals import Refusals
 from services.process.text import plain, quote
 
 
@@ -49,7 +50,7 @@ def _selector(before: Placement, asking: Asking, refusals: Refusals) -> dict[str
                     f"{plain(requested)} needs nodes with {key}={value}, but {source[key]} has "
                     f"the node selector {key}={plain(merged[key])}"
                 )
-                refusals.add(RefusalReason.MAPPINGS_CONFLICT, ref, message)
+                refusals.add(ReviewReason.MAPPINGS_CONFLICT, ref, message)
             source.setdefault(key, plain(requested))
     return merged
 
@@ -94,5 +95,5 @@ def _runtime_class(before: Placement, asking: Asking, refusals: Refusals) -> str
                 f"{plain(requested)} needs runtime class {quote(name)}, but {source} has "
                 f"{quote(wanted)}"
             )
-            refusals.add(RefusalReason.MAPPINGS_CONFLICT, ref, message)
+            refusals.add(ReviewReason.MAPPINGS_CONFLICT, ref, message)
     return wanted

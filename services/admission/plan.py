@@ -12,7 +12,8 @@ from services.mappings.index import NamespaceMappings
 from services.mappings.model import Function, Mode
 from services.pods.functions import RESERVED, permitted_functions
 from services.pods.pod import ContainerRef, environment
-from services.pods.refusals import RefusalReason, Refusals
+from services.pods.reasons import ReviewReason
+from services.pods.refusals import Refusals
 from services.pods.requests import ResourceCount
 from services.process.text import listing, plain
 
@@ -156,7 +157,7 @@ def _refuse_modes(ref: ContainerRef, modes: dict[str, frozenset[Mode]], refusals
         f"{listing(shown, most=_REQUESTS_SHOWN)}; "
         "request them in different pods"
     )
-    refusals.add(RefusalReason.MIXED_MODES, ref, message)
+    refusals.add(ReviewReason.MIXED_MODES, ref, message)
 
 
 def _written_functions(
@@ -179,5 +180,5 @@ def _written_functions(
         units[_name(request.key)] += request.units
     written = permitted_functions(variables, mappings, units)
     for problem in written.problems:
-        refusals.add(RefusalReason.ENV_NOT_ALLOWED, ref, problem)
+        refusals.add(ReviewReason.ENV_NOT_ALLOWED, ref, problem)
     return written.by_number, is_empty

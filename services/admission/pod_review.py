@@ -1,7 +1,6 @@
 """AdmissionReviews of pods: bytes in, bytes out."""
 
 from collections.abc import Callable
-from enum import StrEnum
 
 from services.admission import review as reviews
 from services.admission.guard import guard
@@ -17,28 +16,9 @@ from services.admission.mutate import (
 from services.admission.review import Review, ReviewResponse, UnreadableReview, admit, decode, deny
 from services.mappings.index import MappingIndex
 from services.pods.pod import Pod
+from services.pods.reasons import ReviewReason
 from services.process.errors import InvalidReview
 from services.process.text import listing, plain
-
-
-class PodReason(StrEnum):
-    """Why a pod is admitted or denied without a decision about its names."""
-
-    NOT_A_POD = "not-a-pod"
-    """The review is about another kind, which is admitted."""
-    NOT_CREATED = "not-created"
-    """The pod is not being created, so it is admitted."""
-    NOT_MUTATED = "not-mutated"
-    """At `/validate` the pod would still have to change, so it is denied."""
-    MIRROR_POD = "mirror-pod"
-    """A kubelet shows a static pod, which webhooks can't change, so it is admitted."""
-    UNREADABLE_POD = "unreadable-pod"
-    """The review has no pod, or the pod can't be read."""
-    WITHIN_NAMES = "within-names"
-    """At `/guard` all guarded resources of the pod come from its names, so it is admitted."""
-    NOTHING_GUARDED = "nothing-guarded"
-    """`/guard` is called, but `--guard` is not set, so the pod is denied."""
-
 
 _REWRITES_SHOWN = 4
 
@@ -65,7 +45,7 @@ def _answer(body: bytes, decide: Callable[[Review, Pod], ReviewResponse]) -> Rev
         pod = _new_pod(review)
         return pod if isinstance(pod, ReviewResponse) else decide(review, pod)
     except InvalidReview as error:
-        return reviews.unreadable(review, PodReason.UNREADABLE_POD, str(error))
+        return reviews.unreadable(review, ReviewReason.UNREADABLE_POD, str(error))
     except Exception as error:  # noqa: BLE001 - a crash must answer a denial; the caller logs it
         return reviews.fail(review, error)
 
@@ -74,13 +54,15 @@ def _new_pod(review: Review) -> Pod | ReviewResponse:
     """Return the pod that is created, or the answer if there is none to review."""
     pod = review.pod
     if not review.is_about_pod or review.operation != "CREATE":
-        return admit(review, PodReason.NOT_CREATED if review.is_about_pod else PodReason.NOT_A_POD)
+        return admit(
+            review, ReviewReason.NOT_CREATED if review.is_about_pod else ReviewReason.NOT_A_POD
+        )
     if pod is None:
         problem = review.problem if isinstance(review, UnreadableReview) else ""
         raise InvalidReview(problem or "the review has no pod in request.object")
     # Anyone's pod may have the annotation, with a node's name: it would pass unchecked.
     if pod.is_mirror and review.user is not None and review.user.is_node:
-        return admit(review, PodReason.MIRROR_POD)
+        return admit(review, ReviewReason.MIRROR_POD)
     return pod
 
 
@@ -90,7 +72,7 @@ def _review_pod(
     mappings = index.namespace(review.namespace)
     decision = mutate(pod, mappings, policy, policy.shared(index))
     if validating and isinstance(decision, Patched):
-        return deny(review, PodReason.NOT_MUTATED, _not_mutated(decision))
+        return deny(review, ReviewReason.NOT_MUTATED, _not_mutated(decision))
     audit = audit_note(pod, decision, validating=validating)
     if isinstance(decision, Unchanged):
         return admit(review, decision.reason, warnings=decision.warnings, audit=audit)
@@ -108,10 +90,10 @@ def _review_pod(
 def _guard_pod(review: Review, pod: Pod, index: MappingIndex, policy: Policy) -> ReviewResponse:
     if not policy.guard:
         message = "the webhook configuration calls the guard, but the webhook runs without --guard"
-        return deny(review, PodReason.NOTHING_GUARDED, message)
+        return deny(review, ReviewReason.NOTHING_GUARDED, message)
     refused = guard(pod, index.namespace(review.namespace), policy, policy.shared(index))
     if refused is None:
-        return admit(review, PodReason.WITHIN_NAMES, audit={REASON: PodReason.WITHIN_NAMES})
+        return admit(review, ReviewReason.WITHIN_NAMES, audit={REASON: ReviewReason.WITHIN_NAMES})
     audit = audit_note(pod, refused, validating=True)
     return deny(review, refused.refusals[0].code, refused.message, audit=audit)
 

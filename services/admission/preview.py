@@ -13,7 +13,8 @@ from services.admission.mutate import Decision, Patched, Policy, Refused, mutate
 from services.mappings.index import MappingIndex
 from services.pods.manifests import FoundPod, Object
 from services.pods.pod import ContainerRef, decode_pod
-from services.pods.refusals import RefusalReason, Refusals
+from services.pods.reasons import ReviewReason
+from services.pods.refusals import Refusals
 from services.pods.requests import read_count, requesting_containers
 from services.process.errors import InvalidManifest, InvalidReview
 from services.process.text import plain
@@ -93,7 +94,7 @@ def _of_api_server(found: FoundPod, policy: Policy) -> Refused | None:
     refusals = Refusals()
     for place, why, key in _misplaced(found.manifest.get("spec")):
         message = f"{plain(key)} is in {place}, {why}: request it in a container"
-        refusals.add(RefusalReason.POD_RESOURCES, None, message)
+        refusals.add(ReviewReason.POD_RESOURCES, None, message)
     for ref in requesting_containers(found.pod, ("",)):
         for key in _keys(ref):
             if _is_extended(key) and not key.startswith(policy.prefixes):

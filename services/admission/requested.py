@@ -10,7 +10,8 @@ from services.mappings.index import NamespaceMappings, NameTable
 from services.mappings.model import Function, Mapping
 from services.mappings.suggestions import known_names, nearest
 from services.pods.pod import ContainerRef
-from services.pods.refusals import RefusalReason, Refusals
+from services.pods.reasons import ReviewReason
+from services.pods.refusals import Refusals
 from services.pods.requests import ResourceCount
 from services.process.text import clip, plain, quote
 
@@ -94,15 +95,15 @@ def refuse_name(
     if name in table.rejected:
         reason = clip(table.rejected[name], _REASON_SHOWN)
         message = f"{plain(key)} can't be used: {reason}"
-        refusals.add(RefusalReason.UNUSABLE_MAPPING, ref, message)
+        refusals.add(ReviewReason.UNUSABLE_MAPPING, ref, message)
         return
     if names.is_physical(name) and isinstance(table, NamespaceMappings):
-        code = RefusalReason.UNMAPPED_RESOURCE
+        code = ReviewReason.UNMAPPED_RESOURCE
         message = (
             f"{plain(key)} is a physical resource, and no mapping of {namespace} resolves to it"
         )
     else:
-        code = RefusalReason.UNKNOWN_NAME
+        code = ReviewReason.UNKNOWN_NAME
         message = f"{plain(key)} does not exist in {namespace}"
     is_compared = len(refusals.listed) < SUGGESTED
     message += _suggestion(name, table, other, shared, is_compared=is_compared)

@@ -5,7 +5,6 @@ A review with a uid is always answered with that uid, whatever else is wrong wit
 """
 
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 
 import msgspec
 
@@ -13,15 +12,13 @@ from services.admission.mutate import REASON
 from services.admission.patch import Operation
 from services.admission.requested import ResourceRequest
 from services.pods.pod import Pod
+from services.pods.reasons import ReviewOutcome, ReviewReason
 from services.process.errors import InvalidReview
 from services.process.json import UNREADABLE
 from services.process.text import plain, quote
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
-
-INTERNAL_ERROR = "internal-error"
-"""An error in accelbind itself; its log has the traceback."""
 
 STATUS_REASONS = {
     400: "BadRequest",
@@ -37,21 +34,6 @@ STATUS_REASONS = {
 _NODE_USER, _NODE_GROUP = "system:node:", "system:nodes"
 _MAX_UID = 128  # characters; API servers send 36, and the answer repeats them
 _MAX_UNREADABLE = 500  # characters of a message about a review that can't be read
-
-
-class ReviewOutcome(StrEnum):
-    """How a review was answered; the values are metric labels."""
-
-    ALLOWED = "allowed"
-    """Admitted unchanged."""
-    PATCHED = "patched"
-    """Admitted with a JSON patch; it has no reason."""
-    DENIED = "denied"
-    """Refused: the object must be changed."""
-    ERRORED = "errored"
-    """Refused, because the review couldn't be evaluated."""
-
-    __hash__ = str.__hash__  # Enum.__hash__ is Python code, and each review is counted
 
 
 class GroupKind(msgspec.Struct, frozen=True, gc=False):
@@ -118,7 +100,7 @@ class ReviewResponse(msgspec.Struct, frozen=True):
     review: Review
     outcome: ReviewOutcome
     reason: str
-    """A code of `RefusalReason` or `UnchangedReason`, or a `Reason` constant; empty if patched."""
+    """A `ReviewReason`; empty if patched."""
     message: str
     """The text for the client; empty if admitted."""
     rewrites: tuple[ResourceRequest, ...] = ()
@@ -274,8 +256,10 @@ def unreadable(review: Review, reason: str, problem: str) -> ReviewResponse:
 def fail(review: Review, error: Exception) -> ReviewResponse:
     """Refuse an object because of an error in accelbind itself."""
     message = "internal error of accelbind: see the webhook's log and metrics"
-    body = _refusal(review, 500, message, {REASON: INTERNAL_ERROR})
-    return ReviewResponse(body, review, ReviewOutcome.ERRORED, INTERNAL_ERROR, message, error=error)
+    body = _refusal(review, 500, message, {REASON: ReviewReason.INTERNAL_ERROR})
+    return ReviewResponse(
+        body, review, ReviewOutcome.ERRORED, ReviewReason.INTERNAL_ERROR, message, error=error
+    )
 
 
 def _refusal(review: Review, code: int, message: str, audit: Mapping[str, str]) -> bytes:

@@ -9,7 +9,8 @@ import msgspec
 
 from services.pods.pod import ContainerRef, Pod, Quantity, Resources, quantity_text
 from services.pods.quantity import parse_count
-from services.pods.refusals import RefusalReason, Refusals
+from services.pods.reasons import ReviewReason
+from services.pods.refusals import Refusals
 from services.process.errors import InvalidQuantity
 from services.process.text import plain
 
@@ -69,7 +70,7 @@ def refuse_pod_resources(pod: Pod, prefixes: tuple[str, ...], refusals: Refusals
                 f"{plain(key)} is in spec.resources, where Kubernetes allows CPU, memory and huge "
                 "pages only: request it in a container"
             )
-            refusals.add(RefusalReason.POD_RESOURCES, None, message)
+            refusals.add(ReviewReason.POD_RESOURCES, None, message)
 
 
 def read_counts(
@@ -120,7 +121,7 @@ def read_count(ref: ContainerRef, key: str, refusals: Refusals) -> ResourceCount
                 f"{plain(key)} is in requests but not in limits: accelerators can't be "
                 "overcommitted, set the same quantity in limits"
             )
-            refusals.add(RefusalReason.REQUESTS_DIFFER, ref, message)
+            refusals.add(ReviewReason.REQUESTS_DIFFER, ref, message)
         return None
     units = _units(ref, key, limits[key], refusals)
     # Kubernetes requires requests of extended resources equal to limits, and sets missing ones.
@@ -166,7 +167,7 @@ def _units(ref: ContainerRef, key: str, quantity: Quantity, refusals: Refusals) 
         return 0 if text is None else parse_count(text)  # as Kubernetes reads null
     except InvalidQuantity as error:
         message = f"invalid quantity of {plain(key)}: {error}"
-        refusals.add(RefusalReason.INVALID_QUANTITY, ref, message)
+        refusals.add(ReviewReason.INVALID_QUANTITY, ref, message)
         return None
 
 
@@ -176,7 +177,7 @@ def _equal(ref: ContainerRef, key: str, limit: int, quantity: Quantity, refusals
         return False
     if request != limit:
         refusals.add(
-            RefusalReason.REQUESTS_DIFFER,
+            ReviewReason.REQUESTS_DIFFER,
             ref,
             f"{plain(key)} is {limit} in limits but {request} in requests: accelerators can't be "
             "overcommitted, make them equal or remove the request",

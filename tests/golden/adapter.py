@@ -18,10 +18,11 @@ from services.devices.model import Device, Inventory, PluginMode
 from services.devices.resources import NOTHING_ADVERTISED, AdvertisedResources
 from services.mappings.index import MappingIndex, build_index
 from services.mappings.model import read_entry
+from services.pods.reasons import ReviewOutcome, ReviewReason
 from services.process.blocking import BlockingCalls
 from services.process.errors import InvalidReview
 from tests.services.cards import advertise
-from webhook.handler import REJECTED, RejectionReason, status_body
+from webhook.handler import status_body
 
 # Reviews -----------------------------------------------------------------------------------------
 
@@ -38,7 +39,7 @@ class Webhook:
         try:
             found = answer(body, self.index, self._policy, validating=endpoint == "/validate")
         except InvalidReview as error:
-            rejected = f"{REJECTED} {RejectionReason.INVALID_REVIEW}"
+            rejected = f"{ReviewOutcome.REJECTED} {ReviewReason.INVALID_REVIEW}"
             return 400, status_body(400, str(error)), rejected
         return 200, found.body, f"{found.outcome} {found.reason}".strip()
 

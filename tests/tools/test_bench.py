@@ -6,7 +6,7 @@ import pytest
 
 from services.admission.mutate import Policy
 from services.admission.pod_review import answer
-from services.admission.review import ReviewOutcome
+from services.pods.reasons import ReviewOutcome
 from tools.bench import __main__ as bench
 from tools.bench import admission, measure, plugin, scan, serving, webhook
 from tools.bench.reviews import SIZES, different, index, review

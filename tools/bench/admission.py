@@ -6,8 +6,8 @@ from functools import partial
 
 from services.admission.mutate import Policy
 from services.admission.pod_review import answer
-from services.admission.review import ReviewOutcome
 from services.mappings.index import MappingIndex
+from services.pods.reasons import ReviewOutcome
 from tools.bench.measure import time_calls
 from tools.bench.reviews import SIZES, index, review
 

@@ -1,29 +1,24 @@
 """Tables of reasons, Events, exit codes, gRPC codes and names, from enums of the code."""
 
 import inspect
-import re
 from collections.abc import Iterator
 from typing import Final
 
 from accelbind.exits import Exit
 from plugin import mode
 from plugin.device_plugin import server
-from services.admission import review
-from services.admission.mapping_review import MappingReason
-from services.admission.mutate import AGAIN, REASON, REWRITES, REWRITTEN, UnchangedReason
-from services.admission.pod_review import PodReason
-from services.admission.review import ReviewOutcome
+from services.admission.mutate import AGAIN, REASON, REWRITES, REWRITTEN
 from services.devices import allocation, cdi
 from services.devices.reasons import REASONS, Effect
 from services.kube import objects
 from services.mappings import model as mappings
 from services.node.events import EventReason, event_reason
 from services.pods import functions, pod
-from services.pods.refusals import RefusalReason
+from services.pods.reasons import ReviewOutcome, ReviewReason
 from services.process.errors import AccelbindError
 from services.programming.error_registers import ClearResult
 from tools.docs.texts import attribute_docstrings, code, members, table
-from webhook.handler import ENDPOINTS, REJECTED, RejectionReason
+from webhook.handler import ENDPOINTS
 
 
 def admission() -> Iterator[str]:
@@ -31,26 +26,20 @@ def admission() -> Iterator[str]:
     for path, endpoint in ENDPOINTS.items():
         paths.setdefault(endpoint.name, []).append(code(path))
     yield table(("endpoint", "paths"), ((code(name), ", ".join(of)) for name, of in paths.items()))
-    outcomes = [(code(each), text) for each, text in members(ReviewOutcome)]
-    outcomes.append((code(REJECTED), "Not reviewed: answered with 4xx or 503 and a Status."))
+    outcomes = ((code(each), text) for each, text in members(ReviewOutcome))
     yield table(("outcome", "meaning"), outcomes)
     yield "Reasons of pods:\n\n" + table(("reason", "outcome", "meaning"), _of_pods())
     yield "Annotations of a pod in the audit log:\n\n" + table(("annotation", "meaning"), _audit())
     yield "Reasons of mappings:\n\n" + table(
-        ("reason", "meaning"), ((code(each), text) for each, text in members(MappingReason))
+        ("reason", "meaning"),
+        ((code(each), text) for each, text in members(ReviewReason) if each.about == "mapping"),
     )
 
 
 def _of_pods() -> Iterator[tuple[str, str, str]]:
-    yield from ((code(each), code("allowed"), text) for each, text in members(UnchangedReason))
-    yield from ((code(each), code("denied"), text) for each, text in members(RefusalReason))
-    for each, text in members(PodReason):
-        match = re.search(r"(admitted|denied)", text)
-        outcome = {"admitted": "allowed", "denied": "denied"}[match[1]] if match else "errored"
-        yield code(each), code(outcome), text
-    text = attribute_docstrings(review)["INTERNAL_ERROR"]
-    yield code(review.INTERNAL_ERROR), code("errored"), text
-    yield from ((code(each), code(REJECTED), text) for each, text in members(RejectionReason))
+    for each, text in members(ReviewReason):
+        if each.about != "mapping":
+            yield code(each), code(each.outcome), text
     yield code(REWRITTEN), "", f"Only in the audit log, for a patched pod, with `{REWRITES}`."
 
 

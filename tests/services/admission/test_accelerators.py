@@ -9,7 +9,7 @@ import pytest
 from services.admission.mutate import Patched, Policy, Refused, Unchanged, mutate
 from services.mappings.index import MappingIndex
 from services.mappings.model import Rejected
-from services.pods.refusals import RefusalReason
+from services.pods.reasons import ReviewReason
 from services.process.errors import InvalidReview
 from tests.services.building import (
     NLB0,
@@ -213,7 +213,7 @@ def conflicts() -> Iterator[tuple[Object, str]]:
 def test_contradicting_placements_are_refused_with_both_names(obj: Object, message: str) -> None:
     result = judge(obj)
     assert isinstance(result, Refused)
-    assert [each.code for each in result.refusals] == [RefusalReason.MAPPINGS_CONFLICT]
+    assert [each.code for each in result.refusals] == [ReviewReason.MAPPINGS_CONFLICT]
     assert result.message == f'container "app": {message}'
 
 
@@ -267,7 +267,7 @@ def test_what_mappings_add_to_a_pod_is_limited(spec: Object) -> None:
     result = judge(pod(*many), known=known)
     assert isinstance(result, Refused)
     (refusal,) = result.refusals
-    assert refusal.code == RefusalReason.TOO_MUCH_ADDED
+    assert refusal.code == ReviewReason.TOO_MUCH_ADDED
     assert refusal.text.endswith(
         ": variables, node selectors and tolerations of the mappings that the pod requests have"
         " more than 131072 bytes together, with 64 more for each: use fewer containers or names, or"

@@ -9,9 +9,9 @@ import pytest
 from services.admission.guard import MAX_GUARDED, guard
 from services.admission.mutate import Policy, Refused
 from services.admission.pod_review import answer_guard
-from services.admission.review import ReviewOutcome
 from services.mappings.model import Rejected
-from services.pods.refusals import MAX_REFUSALS, RefusalReason
+from services.pods.reasons import ReviewOutcome, ReviewReason
+from services.pods.refusals import MAX_REFUSALS
 from tests.services.admission.test_pod_review import body, response, review
 from tests.services.building import Object, accelerator, container, decode, index, pod
 
@@ -96,23 +96,21 @@ ADVICE = "request gpu-pair, h100 or a100 instead"
 def test_more_than_the_names_stand_for_is_refused(one: Object, note: object, message: str) -> None:
     result = guarded(one, note=note)
     assert result is not None
-    assert [each.code for each in result.refusals] == [RefusalReason.GUARDED_RESOURCE]
+    assert [each.code for each in result.refusals] == [ReviewReason.GUARDED_RESOURCE]
     assert result.message.endswith(message)
 
 
 @pytest.mark.parametrize(
     ("note", "reason", "message"),
     [
-        (noted(nothing=1), RefusalReason.UNKNOWN_NAME, "nothing does not exist in namespace"),
-        (noted(elsewhere=1), RefusalReason.UNKNOWN_NAME, "elsewhere does not exist in namespace"),
-        (noted(gpu_pair=65), RefusalReason.TOO_MANY_UNITS, "the limit is 64 per container"),
-        (noted(gpu_pair=-1), RefusalReason.INVALID_QUANTITY, "is negative"),
-        (noted(gpu_pair=10**4000), RefusalReason.INVALID_QUANTITY, "is not a quantity"),
+        (noted(nothing=1), ReviewReason.UNKNOWN_NAME, "nothing does not exist in namespace"),
+        (noted(elsewhere=1), ReviewReason.UNKNOWN_NAME, "elsewhere does not exist in namespace"),
+        (noted(gpu_pair=65), ReviewReason.TOO_MANY_UNITS, "the limit is 64 per container"),
+        (noted(gpu_pair=-1), ReviewReason.INVALID_QUANTITY, "is negative"),
+        (noted(gpu_pair=10**4000), ReviewReason.INVALID_QUANTITY, "is not a quantity"),
     ],
 )
-def test_a_note_gives_no_more_than_asking(
-    note: object, reason: RefusalReason, message: str
-) -> None:
+def test_a_note_gives_no_more_than_asking(note: object, reason: ReviewReason, message: str) -> None:
     result = guarded(app(gpu=1), note=note)
     assert result is not None
     assert [each.code for each in result.refusals] == [reason]
@@ -123,7 +121,7 @@ def test_a_note_gives_no_more_than_asking(
 def test_the_node_selector_of_the_names_must_be_there(selector: Object | None) -> None:
     result = guarded(app(gpu=1), note=noted(h100=1), selector=selector)
     assert result is not None
-    assert {each.code for each in result.refusals} == {RefusalReason.GUARDED_SELECTOR}
+    assert {each.code for each in result.refusals} == {ReviewReason.GUARDED_SELECTOR}
     assert "accelbind.dev/h100 needs nodes with gpu/product=H100" in result.message
 
 
@@ -163,7 +161,7 @@ def test_resources_of_no_unit_are_counted(number: int, is_refused: bool) -> None
     result = guarded(container("app", limits[0]), container("b", limits[1]))
     assert (result is not None) is is_refused
     if result:
-        assert [each.code for each in result.refusals] == [RefusalReason.TOO_MANY_UNITS]
+        assert [each.code for each in result.refusals] == [ReviewReason.TOO_MANY_UNITS]
         assert "more than 1280 guarded resources in all its containers" in result.message
 
 
@@ -254,5 +252,5 @@ def test_guarded_resources_of_the_whole_pod_are_refused(part: str) -> None:
         obj["spec"]["resources"] = {part: {GPU: "1"}}
         result = guard(decode(obj), KNOWN.namespace("default"), POLICY)
         assert result is not None
-        assert [each.code for each in result.refusals] == [RefusalReason.POD_RESOURCES]
+        assert [each.code for each in result.refusals] == [ReviewReason.POD_RESOURCES]
         assert f"the pod: {GPU} is in spec.resources" in result.message

@@ -8,8 +8,9 @@ import pytest
 from services.admission import mapping_review
 from services.admission.mapping_review import validate
 from services.admission.mutate import Policy
-from services.admission.review import ReviewOutcome, ReviewResponse
+from services.admission.review import ReviewResponse
 from services.mappings.index import EMPTY_INDEX, MappingIndex
+from services.pods.reasons import ReviewOutcome
 from tests.services.building import (
     AF_NLB0,
     NLB3,

@@ -6,20 +6,12 @@ from typing import Any
 
 import pytest
 
-from services.admission.mutate import (
-    MAX_POD_UNITS,
-    Patched,
-    Policy,
-    Refused,
-    Unchanged,
-    UnchangedReason,
-    mutate,
-)
+from services.admission.mutate import MAX_POD_UNITS, Patched, Policy, Refused, Unchanged, mutate
 from services.admission.patch import escaped, read_note
 from services.mappings.index import build_index
 from services.mappings.model import Rejected, parse
 from services.pods.pod import decode_pod
-from services.pods.refusals import RefusalReason
+from services.pods.reasons import ReviewReason
 from services.process.errors import InvalidReview
 from tests.services.building import (
     AF_NLB0,
@@ -204,7 +196,7 @@ def test_resources_of_different_modes_are_named_up_to_four() -> None:
     limits = dict.fromkeys([f"fpga.intel.com/f{n}" for n in range(4)], "1") | {REGION: "1"}
     known = index(*made, region("r"), function("g", "region")).namespace("default")
     (refusal,) = refused(pod(container("app", limits)), known).refusals
-    assert refusal.code == RefusalReason.MIXED_MODES
+    assert refusal.code == ReviewReason.MIXED_MODES
     assert "fpga.intel.com/f0 (mode af), fpga.intel.com/f1 (mode af)" in refusal.text
     assert "fpga.intel.com/f3 (mode af) and 1 more; request them in" in refusal.text
     only = dict.fromkeys(["fpga.intel.com/f0", REGION], "1")
@@ -227,7 +219,7 @@ def test_the_problem_of_an_unusable_mapping_is_shown_up_to_a_length() -> None:
     assert two.text.endswith("fpga.intel.com/y can't be used: FpgaRegion default/y: it is bad")
     assert len(three.text) < 500
     assert three.text.endswith("…")
-    assert {each.code for each in result.refusals} == {RefusalReason.UNUSABLE_MAPPING}
+    assert {each.code for each in result.refusals} == {ReviewReason.UNUSABLE_MAPPING}
 
 
 def test_many_full_containers_fit_into_a_pod_and_no_unit_more() -> None:
@@ -238,7 +230,7 @@ def test_many_full_containers_fit_into_a_pod_and_no_unit_more() -> None:
         'container "more": the pod requests more than 256 accelerators, the limit for all its '
         "containers together; each name counts as one at least"
     )
-    assert result.refusals[0].code is RefusalReason.TOO_MANY_UNITS
+    assert result.refusals[0].code is ReviewReason.TOO_MANY_UNITS
 
 
 @pytest.mark.parametrize(
@@ -254,7 +246,7 @@ def test_a_name_without_units_counts_as_one(none: Object, counted: int) -> None:
     empty = [container(f"c{n}", none) for n in range(MAX_POD_UNITS // counted)]
     assert not isinstance(judge(pod(*empty)), Refused)
     result = refused(pod(*empty, container("more", none)))
-    assert result.refusals[0].code is RefusalReason.TOO_MANY_UNITS
+    assert result.refusals[0].code is ReviewReason.TOO_MANY_UNITS
 
 
 def test_requests_may_be_written_in_another_way_than_limits() -> None:
@@ -262,7 +254,7 @@ def test_requests_may_be_written_in_another_way_than_limits() -> None:
     made = first(mutated(pod(container("app", limits, requests=ours(nlb0="1000m")))))
     assert made["resources"]["requests"] == {REGION: "1"}
     (refusal,) = refused(pod(container("app", limits, requests=ours(nlb0="x")))).refusals
-    assert refusal.code is RefusalReason.INVALID_QUANTITY
+    assert refusal.code is ReviewReason.INVALID_QUANTITY
     assert refusal.text.startswith('container "app": invalid quantity of fpga.intel.com/nlb0: ')
 
 
@@ -373,7 +365,7 @@ def test_units_need_no_mapping_where_their_domain_is_ours_too() -> None:
     policy = Policy(domains=("fpga.intel.com", "b-com.com"), max_units=3)
     units = "b-com.com/accelerator"
     before = pod(container("app", {units: "2"}))
-    assert judge(before, policy=policy) == Unchanged(UnchangedReason.ALREADY_PHYSICAL)
+    assert judge(before, policy=policy) == Unchanged(ReviewReason.ALREADY_PHYSICAL)
     both = pod(container("app", {units: "2"}), container("b", ours(nlb0="1")))
     assert first(mutated(both, policy=policy))["resources"]["limits"] == {units: "2"}
     same = pod(container("app", {units: "1"} | ours(nlb0="1")))
@@ -399,7 +391,7 @@ def test_an_accelerator_for_the_whole_pod_is_refused(part: str, key: str) -> Non
             "pages only: request it in a container"
         )
         (refusal,) = result.refusals
-        assert (refusal.code, refusal.subject) == (RefusalReason.POD_RESOURCES, "")
+        assert (refusal.code, refusal.subject) == (ReviewReason.POD_RESOURCES, "")
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,9 @@ import pytest
 
 from services.admission.mutate import Policy
 from services.admission.pod_review import answer
-from services.admission.review import (
-    ReviewOutcome,
-    ReviewResponse,
-)
+from services.admission.review import ReviewResponse
 from services.mappings.index import MappingIndex
+from services.pods.reasons import ReviewOutcome
 from services.process.errors import InvalidReview
 from tests.services.building import (
     ARRIA,

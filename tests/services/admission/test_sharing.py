@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from services.admission import sharing
 from services.admission.mutate import Unchanged
 from services.pods.pod import Container, ContainerRef
-from services.pods.refusals import RefusalReason
+from services.pods.reasons import ReviewReason
 from tests.services.building import (
     NLB3,
     REGION,
@@ -40,7 +40,7 @@ def asks(name: str, *functions: str, **more: Any) -> Object:
 def test_an_init_and_an_app_container_that_want_different_functions_are_refused() -> None:
     result = refused(pod(asks("app", "nlb3"), init=[asks("setup", "nlb0")]))
     (refusal,) = result.refusals
-    assert (refusal.code, refusal.subject) == (RefusalReason.SHARED_DEVICE, "app")
+    assert (refusal.code, refusal.subject) == (ReviewReason.SHARED_DEVICE, "app")
     assert result.message == (
         f'container "app": needs nlb3 in a device of {REGION}, but the kubelet may give it the '
         'device of init container "setup", which needs nlb0: request the same function in both'
@@ -50,14 +50,14 @@ def test_an_init_and_an_app_container_that_want_different_functions_are_refused(
 def test_no_more_than_eight_conflicts_are_looked_for() -> None:
     init = [asks(f"setup-{n}", ("nlb0", "nlb3")[n % 2]) for n in range(40)]
     result = refused(pod(asks("app", "nlb3"), init=init))
-    assert [refusal.code for refusal in result.refusals] == [RefusalReason.SHARED_DEVICE] * 8
+    assert [refusal.code for refusal in result.refusals] == [ReviewReason.SHARED_DEVICE] * 8
 
 
 def test_the_second_pass_sees_the_same_conflict() -> None:
     init = container("setup", {REGION: "1"}, env=pair(1))
     app = container("app", {REGION: "1"}, env=pair(1, afu=NLB3))
     result = refused(pod(app, init=[init]))
-    assert [refusal.code for refusal in result.refusals] == [RefusalReason.SHARED_DEVICE]
+    assert [refusal.code for refusal in result.refusals] == [ReviewReason.SHARED_DEVICE]
     assert isinstance(judge(pod(app, container("other", {REGION: "1"}, env=pair(1)))), Unchanged)
 
 

@@ -11,7 +11,8 @@ from services.pods.functions import (
     read_functions,
 )
 from services.pods.pod import EnvVar, decode_pod
-from services.pods.refusals import MAX_REFUSALS, RefusalReason
+from services.pods.reasons import ReviewReason
+from services.pods.refusals import MAX_REFUSALS
 from tests.services.building import (
     AF_NLB0,
     ARRIA,
@@ -37,7 +38,7 @@ UNMAPPED = "0" * 32
 def problems(obj: Object) -> list[str]:
     """What is wrong with the variables of a pod that is otherwise fine."""
     result = refused(obj)
-    assert {refusal.code for refusal in result.refusals} == {RefusalReason.ENV_NOT_ALLOWED}
+    assert {refusal.code for refusal in result.refusals} == {ReviewReason.ENV_NOT_ALLOWED}
     return [refusal.text for refusal in result.refusals]
 
 
