@@ -8,9 +8,8 @@ import structlog
 
 from services.kube.events import EventRecorder
 from services.node.events import Change, changes
-from services.node.ledger import step
+from services.node.ledger import World, step
 from services.node.state import NodeState
-from services.node.world import World
 from services.process.outage import Outage
 
 log = structlog.get_logger(component="node")

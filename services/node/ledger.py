@@ -27,10 +27,17 @@ from typing import Final, TypeAlias
 
 from services.containers.holders import Holders, held_by_pods
 from services.devices.dra import DraDevice, dra_devices
-from services.devices.held import HELD, Parts, function_resources, held_parts, possible_ids
+from services.devices.held import (
+    HELD,
+    Parts,
+    function_resources,
+    held_parts,
+    possible_ids,
+    replicated,
+)
 from services.devices.ignored import Ignored
 from services.devices.labels import dra_name
-from services.devices.model import Card, Device, Inventory, PluginMode, Sighting
+from services.devices.model import Card, Device, Inventory, PluginMode, Reading, Sighting
 from services.devices.ofs import is_in_use
 from services.devices.resources import (
     DEFAULT_UNITS,
@@ -42,16 +49,49 @@ from services.devices.resources import (
 )
 from services.devices.topology import card_key, lock_of, record_key
 from services.names import FUNCTION_PREFIX
-from services.node.conflicts import DUPLICATE, claimants_of, conflict
 from services.node.repairs import Attempts, still_tried
-from services.node.world import World
 from services.process.problem import Problem
+from services.process.text import listing
 
 HUNG_IN_DRIVER: Final = "card-hung-in-driver"
 LEAVING: Final = "card-leaving"
 RECOVERING: Final = "recovering"
 UNFINISHED: Final = "programming-unfinished"
 RELEASED: Final = "port-released"
+CLAIMED_BY_FPGA: Final = "claimed-by-fpga"
+CLAIMED_TWICE: Final = "claimed-twice"
+DUPLICATE: Final = "duplicate-name"
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """One reading of a node."""
+
+    error: str = ""
+    """Why something could not be read; empty if everything was."""
+    holders: Holders | None = None
+    """The containers that have devices; None if that is unknown, so that nothing may change."""
+    cards: Inventory | None = None
+    """None if the cards could not be read."""
+    types: Reading | None = None
+    """None if there are no device types, or they could not be read."""
+    busy: frozenset[str] = frozenset()
+    """Keys of calls that ran while the cards were read."""
+    stuck: Mapping[str, float] = field(default_factory=dict)
+    """Keys of calls that were given up, and seconds since then."""
+    unfinished: frozenset[str] = frozenset()
+    """Records of ports whose programming began and has not succeeded."""
+    leaving: frozenset[str] = frozenset()
+    """Locks of cards that are about to be taken away."""
+    problems: Mapping[str, Problem] = field(default_factory=dict)
+    """Problems known from elsewhere, by the id of a device."""
+    attempts: Attempts = field(default_factory=dict)
+    """Repairs that were tried since the last reading."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether enough was read to change anything."""
+        return self.holders is not None and (self.cards is not None or self.types is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +205,7 @@ def step(ledger: Ledger, world: World, now: float) -> Ledger:
         fpgas=fpgas,
         types=types,
         raw=raw,
-        tried=still_tried(tried, cards or (), held_parts(world.holders)),
+        tried=still_tried(tried, cards or (), held_parts(world.holders)) if tried else tried,
     )
 
 
@@ -314,13 +354,13 @@ def _merge(
     devices: Sequence[Device], held: Parts, problems: Mapping[str, Problem]
 ) -> AdvertisedResources:
     """Each device once, and none that two claim."""
-    claimants = claimants_of(devices)
+    claimants = _claimants(devices)
     current = {(device.resource, device.id) for device in devices}
     resources: dict[str, dict[str, Device]] = {}
     not_offered: dict[tuple[str, str], Device] = {}
     names: set[str] = set()
     for device in devices:
-        problem = conflict(device, claimants) if device.resource else None
+        problem = _conflict(device, claimants) if device.resource else None
         # An id and a name in DRA are each one device's.
         own = {device.id, dra_name(device.type, device.id)} if device.type else {device.id}
         if problem is None and device.resource and not names.isdisjoint(own):
@@ -338,6 +378,35 @@ def _merge(
         else:  # a device that two types claim is shown once
             not_offered.setdefault((device.id, str(device.reasons)), device)
     return AdvertisedResources(resources, tuple(not_offered.values()))
+
+
+def _claimants(devices: Iterable[Device]) -> dict[str, list[Device]]:
+    """The devices to be offered that claim something, by what they claim."""
+    claimants: dict[str, list[Device]] = {}
+    for device in devices:
+        for claim in device.claims if device.resource else ():
+            claimants.setdefault(claim, []).append(device)
+    return claimants
+
+
+def _conflict(device: Device, claimants: Mapping[str, Sequence[Device]]) -> Problem | None:
+    """Why a device is not offered, if others claim what it claims."""
+    if not device.type:
+        return None
+    for claim in sorted(device.claims):
+        others = [each for each in claimants[claim] if replicated(each) != replicated(device)]
+        fpga = next((each for each in others if not each.type), None)
+        if fpga is not None:
+            text = (
+                f"{claim} belongs to the FPGA device {fpga.id} ({fpga.resource}), so type"
+                f" {device.type} can't offer it"
+            )
+            return Problem(CLAIMED_BY_FPGA, text)
+        if others:  # the kubelet counts each resource by itself, and would hand it out twice
+            both = sorted({f"{each.card} of type {each.type}" for each in (device, *others)})
+            text = f"{claim} is part of {listing(both)}, so none of them is offered"
+            return Problem(CLAIMED_TWICE, text)
+    return None
 
 
 def _held_otherwise(

@@ -19,9 +19,8 @@ from services.devices.held import held_functions, held_parts
 from services.devices.model import Inventory, PluginMode, Reading
 from services.devices.resources import DEFAULT_UNITS
 from services.devices.types.provider import DeviceTypes
-from services.node.ledger import Rules
+from services.node.ledger import Rules, World
 from services.node.settings import NodeSettings
-from services.node.world import World
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
 from services.process.problem import Problem

@@ -71,8 +71,6 @@ def enabling(card: Card) -> Attempt:
 
 def still_tried(tried: Attempts, cards: Iterable[Card], held: Parts) -> Attempts:
     """The attempts that count, since nobody has had the port and it was not well in between."""
-    if not tried:
-        return tried
     cards = tuple(cards)
     node = Topology(cards)
     # A card that fails for a while must not have its errors cleared over and over.

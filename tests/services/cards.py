@@ -16,8 +16,7 @@ from services.devices.model import (
     Sighting,
 )
 from services.devices.resources import AdvertisedResources
-from services.node.ledger import Ledger, Rules, Share, step
-from services.node.world import World
+from services.node.ledger import Ledger, Rules, Share, World, step
 from services.process.problem import Problem
 
 INTERFACE = "ce48969398f05f33946d560708be108a"

@@ -7,9 +7,8 @@ import pytest
 from services.devices.model import Inventory
 from services.devices.resources import AdvertisedResources
 from services.node.discovery import Discovery
-from services.node.ledger import Rules
+from services.node.ledger import Rules, World
 from services.node.state import NodeState
-from services.node.world import World
 from tests.services.cards import AF_NLB0, card, world
 from tests.services.node.support import Recorder
 from tests.support import eventually_async

@@ -18,9 +18,9 @@ from services.node.ledger import (
     Ledger,
     Rules,
     Share,
+    World,
     step,
 )
-from services.node.world import World
 from services.process.problem import Problem
 from tests.services.cards import AF_NLB0, BAD, NLB0, NLB3, card, port, virtual, world
 

@@ -12,8 +12,7 @@ from services.devices.resources import AdvertisedResources
 from services.devices.types.model import DeviceType
 from services.devices.types.parsing import parse
 from services.devices.types.provider import DeviceTypes
-from services.node.ledger import Ledger, Rules, step
-from services.node.world import World
+from services.node.ledger import Ledger, Rules, World, step
 from services.process.blocking import BlockingCalls
 from services.process.problem import Problem
 
