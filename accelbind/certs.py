@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from accelbind.options import FOUND_KUBECONFIG, file_option, find_kubeconfig
-from accelbind.output import Output, OutputFormat, fact_lines, line_width, print_result, table_lines
+from accelbind.output import Output, OutputFormat, line_width, print_result, table_lines, warn
 from accelbind.run import settings_command, with_settings
 from certs import folder, keeper
 from certs.process import run as run_process
@@ -17,7 +17,6 @@ from certs.settings import CertsSettings
 from certs.show import show_cluster, show_folder
 from services.kube.connection import connector
 from services.process import logging
-from services.process.errors import InvalidSettings
 from services.process.settings import duration_text
 
 app = typer.Typer(
@@ -26,15 +25,6 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
-
-Folder = Annotated[
-    Path | None,
-    file_option(
-        "--dir",
-        text="A folder of certs issue, or a mounted Secret, instead of a cluster.",
-        metavar="DIR",
-    ),
-]
 
 PLACES = ("namespace", "service", "ca_secret", "tls_secret", "webhook_config", "kubeconfig")
 DEFAULTS = {"kubeconfig": FOUND_KUBECONFIG}
@@ -91,13 +81,26 @@ def issue(
       accelbind certs issue --dir . --name accelbind-webhook.accelbind-system.svc
       accelbind certs issue --dir tls --name localhost --name 127.0.0.1
     """
-    _print_issued(folder.issue(directory, name), output)
+    bundle = base64.b64encode(folder.issue(directory, name).ca_certificate.read_bytes()).decode()
+    facts = show_folder(directory) | {"caBundle": bundle}
+    lines = [*_certificate_lines(facts), "", "caBundle for the webhook configuration:", bundle]
+    print_result(output, facts, lines)
 
 
 @app.command()
 @with_settings(CertsSettings, *PLACES, group=CLUSTER, defaults=DEFAULTS)
 def show(
-    *, directory: Folder = None, settings: CertsSettings, output: Output = OutputFormat.TEXT
+    *,
+    directory: Annotated[
+        Path | None,
+        file_option(
+            "--dir",
+            text="A folder of certs issue, or a mounted Secret, instead of a cluster.",
+            metavar="DIR",
+        ),
+    ] = None,
+    settings: CertsSettings,
+    output: Output = OutputFormat.TEXT,
 ) -> None:
     """Show the certificates: subjects, names, expiry, fingerprints.
 
@@ -116,37 +119,30 @@ def show(
 @with_settings(CertsSettings, "name", "settle", *PLACES, group=CLUSTER, defaults=DEFAULTS)
 def renew(
     *,
-    directory: Folder = None,
     ca: Annotated[bool, typer.Option("--ca", help="Replace the CA too.")] = False,
     settings: CertsSettings,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Renew the serving certificate now, although it is not due.
 
-    In the cluster or in a folder. It keeps the names of the present one.
-    With --ca (cluster only) a new CA signs it: the bundle with both CAs goes
-    into the webhook configurations, and the certificate into its Secret after
-    --settle. A day later certs run takes the old CA out of the bundle.
+    It keeps the names of the present one. With --ca a new CA signs it: the
+    bundle with both CAs goes into the webhook configurations, and the
+    certificate into its Secret after --settle. A day later certs run takes the
+    old CA out of the bundle. In a folder, use certs issue again.
 
     [bold]Examples[/bold]
       accelbind certs renew --kubeconfig ~/.kube/config
       accelbind certs renew --kubeconfig ~/.kube/config --ca
-      accelbind certs renew --dir tls
     """
-    if directory is not None:
-        if ca:
-            raise InvalidSettings(
-                "--ca is for a cluster, where the bundle follows; in a folder, move ca.crt and"
-                " ca.key away, run certs issue, and put the new bundle where it is trusted"
-            )
-        _print_issued(folder.renew(directory, settings.name), output)
-        return
+    if ca:
+        settle = duration_text(settings.settle)
+        typer.echo(f"a new CA serves {settle} after it is in the bundle", err=True)
     report = asyncio.run(_renew_in_cluster(settings, ca=ca))
-    ends = report.serving_ends
+    ends = report.serving.ends if report.serving else None
     result = {"notAfter": ends.isoformat() if ends else None, "missing": list(report.missing)}
     print_result(output, result, [f"renewed: valid until {ends:%F %T}" if ends else "renewed"])
-    for missing in report.missing if output is OutputFormat.TEXT else ():
-        typer.echo(f"{missing} does not exist, so it has no bundle", err=True)
+    for warning in report.warnings:
+        warn(warning)
 
 
 async def _show_cluster(settings: CertsSettings) -> dict[str, Any]:
@@ -156,33 +152,7 @@ async def _show_cluster(settings: CertsSettings) -> dict[str, Any]:
 
 async def _renew_in_cluster(settings: CertsSettings, *, ca: bool) -> keeper.RoundReport:
     async with connector(find_kubeconfig(settings.kubeconfig))() as client:
-        rounds = keeper.renew(client, settings, authority=ca)
-        report = await anext(rounds)
-        if report.waiting:
-            settle = duration_text(settings.settle)
-            typer.echo(f"the new CA is in the bundle; it serves in {settle}", err=True)
-        later = [each async for each in rounds]
-        return later[-1] if later else report
-
-
-def _print_issued(issued: folder.IssuedPaths, output: OutputFormat) -> None:
-    facts = {
-        "ca": {
-            "certificate": str(issued.ca_certificate),
-            "key": str(issued.ca_key),
-            "outcome": "new" if issued.new_authority else "kept",
-            "notAfter": issued.authority_ends.isoformat(),
-        },
-        "serving": {
-            "certificate": str(issued.certificate),
-            "key": str(issued.key),
-            "names": list(issued.names),
-            "notAfter": issued.ends.isoformat(),
-        },
-    }
-    bundle = base64.b64encode(issued.ca_certificate.read_bytes()).decode()
-    lines = [*fact_lines(facts), "", "caBundle for the webhook configuration:", bundle]
-    print_result(output, facts | {"caBundle": bundle}, lines)
+        return await keeper.renew(client, settings, authority=ca)
 
 
 def _certificate_lines(facts: dict[str, Any]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from certs.certificates import CLOCK_SKEW, Certificate, convert, general_name, public_bytes
+from certs.certificates import CLOCK_SKEW, Certificate, convert, general_name
 from certs.verification import refusal
 from services.process.errors import InvalidSettings
 
@@ -22,8 +22,15 @@ AUTHORITY_LIFE: Final = timedelta(days=3650)
 SERVING_LIFE: Final = timedelta(days=90)
 """How long a serving certificate is valid."""
 
-_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-_LONGEST_NAME = 253  # RFC 1035, without the final dot
+_LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+_DNS_NAME = re.compile(rf"(?=.{{1,253}}$)(\*\.{_LABEL}\.)?({_LABEL}\.)*(?![0-9]+$){_LABEL}")
+"""Of at most 253 characters (RFC 1035); the last label is no number, as that of an address is."""
+
+_USES = (
+    *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment"),
+    *("key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
+)
+"""The arguments of `x509.KeyUsage`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +39,6 @@ class KeyPair:
 
     certificate: Certificate
     key: ec.EllipticCurvePrivateKey
-
-    @property
-    def matches(self) -> bool:
-        """Whether the key belongs to the certificate."""
-        return self.certificate.public_key == public_bytes(self.key.public_key())
 
     @property
     def key_pem(self) -> bytes:
@@ -64,18 +66,11 @@ def _parse_name(text: str) -> str:
     try:
         return str(ipaddress.ip_address(name))
     except ValueError:
-        pass
-    wildcard = name.startswith("*.")
-    labels = name.removeprefix("*.").split(".")
-    if len(name) > _LONGEST_NAME or not all(_LABEL.fullmatch(label) for label in labels):
-        raise InvalidSettings(
-            f"{text!r} is neither a DNS name (letters, digits, '-' and '.') nor an IP address"
-        )
-    if labels[-1].isdecimal():
-        raise InvalidSettings(f"{text!r} looks like an IP address but is none")
-    if wildcard and len(labels) < 2:
-        raise InvalidSettings(f"{text!r} is a wildcard for a whole top-level domain")
-    return name
+        if _DNS_NAME.fullmatch(name):
+            return name
+    raise InvalidSettings(
+        f"{text!r} is neither a DNS name (letters, digits, '-' and '.') nor an IP address"
+    )
 
 
 def create_authority(
@@ -130,16 +125,14 @@ def _issue(
     *further: x509.ExtensionType,
 ) -> KeyPair:
     """A certificate that a CA signs, or one of a CA that signs itself."""
-    subject = x509.Name(
-        [
-            x509.NameAttribute(NameOID.ORGANIZATION_NAME, "accelbind"),
-            x509.NameAttribute(NameOID.COMMON_NAME, common_name),
-        ]
-    )
+    organization = x509.NameAttribute(NameOID.ORGANIZATION_NAME, "accelbind")
+    subject = x509.Name([organization, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
     issuer, signing_key, signer_identifier = subject, key, _identifier(key).digest
     if authority:
         issuer, signing_key = authority.certificate.parsed.subject, authority.key
         signer_identifier = authority.certificate.key_identifier
+    is_ca = authority is None
+    uses = {"key_cert_sign", "crl_sign"} if is_ca else {"digital_signature"}
     builder = (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -148,23 +141,11 @@ def _issue(
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - CLOCK_SKEW)  # for clients whose clock is behind
         .not_valid_after(end)
+        # Key identifiers and critical constraints as RFC 5280 has them: Python's `ssl` checks
+        # strictly from 3.13 on, as OpenSSL does with `-x509_strict`.
+        .add_extension(x509.BasicConstraints(is_ca, 0 if is_ca else None), critical=True)
+        .add_extension(x509.KeyUsage(**{use: use in uses for use in _USES}), critical=True)
     )
-    is_ca = authority is None
-    constraints = x509.BasicConstraints(ca=is_ca, path_length=0 if is_ca else None)
-    usage = x509.KeyUsage(
-        digital_signature=not is_ca,
-        key_cert_sign=is_ca,
-        crl_sign=is_ca,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-    # Key identifiers and critical constraints as RFC 5280 has them: Python's `ssl` checks strictly
-    # from 3.13 on, as OpenSSL does with `-x509_strict`.
-    builder = builder.add_extension(constraints, critical=True).add_extension(usage, critical=True)
     signed_by = x509.AuthorityKeyIdentifier(signer_identifier, None, None)
     for value in (_identifier(key), signed_by, *further):
         builder = builder.add_extension(value, critical=False)

@@ -44,8 +44,7 @@ class Certificate:
     names: tuple[str, ...]
     """Its subject alternative names that are DNS names or IP addresses."""
     serial: int
-    public_key: bytes = field(repr=False)
-    """As `public_bytes` encodes it."""
+    public_key: PublicKeyTypes = field(repr=False, compare=False)
     key_identifier: bytes = field(repr=False)
 
     @property
@@ -69,14 +68,11 @@ class Certificate:
         """When it is to be renewed."""
         return self.issued + (self.ends - self.issued) * RENEWAL_SHARE
 
-    def is_valid(self, now: datetime) -> bool:
-        """Whether its validity has begun and not ended."""
-        return self.begins <= now < self.ends
-
-    @property
-    def period(self) -> str:
-        """Its validity for people."""
-        return f"from {self.begins:%F %T} to {self.ends:%F %T}"
+    def validity_error(self, now: datetime) -> str:
+        """The validity for people; empty if it has begun and not ended."""
+        if self.begins <= now < self.ends:
+            return ""
+        return f"it is valid only from {self.begins:%F %T} to {self.ends:%F %T}"
 
     def is_signed_by(self, authority: "Certificate") -> bool:
         """Whether the key of `authority` signed it."""
@@ -102,7 +98,7 @@ def convert(parsed: x509.Certificate) -> Certificate:
             str(one.value) for one in names if isinstance(one, (x509.DNSName, x509.IPAddress))
         ),
         serial=parsed.serial_number,
-        public_key=public_bytes(key),
+        public_key=key,
         key_identifier=(identifier or x509.SubjectKeyIdentifier.from_public_key(key)).digest,
     )
 
@@ -123,11 +119,6 @@ def read_certificates(text: bytes) -> tuple[Certificate, ...]:
 def unusable_certificates(text: bytes) -> tuple[str, ...]:
     """Why certificates in a PEM text are skipped by `read_certificates`."""
     return tuple(one for one in _read(text) if isinstance(one, str))
-
-
-def skipped_certificates(texts: Iterable[tuple[str, bytes]]) -> tuple[str, ...]:
-    """The unusable certificates in PEM texts, each with the place of its text and a reason."""
-    return tuple(f"{where}: {why}" for where, text in texts for why in unusable_certificates(text))
 
 
 def _read(text: bytes) -> Iterator[Certificate | str]:
@@ -162,14 +153,10 @@ def read_key(text: bytes) -> PrivateKeyTypes | None:
 def read_signing_key(text: bytes) -> ec.EllipticCurvePrivateKey | None:
     """As `read_key`, for a CA's key."""
     key = read_key(text)
-    if key is None:
-        return None
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        kind = type(key).__name__.removesuffix("PrivateKey")
-        raise CertificateError(f"the key is {kind}, not an elliptic curve key")
-    if key.curve.name not in _CURVES:
-        raise CertificateError(f"the key's curve is {key.curve.name}, not P-256, P-384 or P-521")
-    return key
+    if key is None or (isinstance(key, ec.EllipticCurvePrivateKey) and key.curve.name in _CURVES):
+        return key
+    kind = type(key).__name__.removesuffix("PrivateKey")
+    raise CertificateError(f"the key is {kind}, not on the curve P-256, P-384 or P-521")
 
 
 def key_error(certificate: Certificate, key_text: bytes) -> str:
@@ -180,7 +167,7 @@ def key_error(certificate: Certificate, key_text: bytes) -> str:
         return str(error)
     if key is None:
         return "it has no readable key"
-    matches = public_bytes(key.public_key()) == certificate.public_key
+    matches = key.public_key() == certificate.public_key
     return "" if matches else "it and its key do not belong together"
 
 
@@ -200,9 +187,3 @@ def general_name(text: str) -> x509.DNSName | x509.IPAddress:
         return x509.IPAddress(ipaddress.ip_address(text))
     except ValueError:
         return x509.DNSName(text)
-
-
-def public_bytes(key: PublicKeyTypes) -> bytes:
-    """A public key as DER, to compare it."""
-    form = serialization.PublicFormat.SubjectPublicKeyInfo
-    return key.public_bytes(serialization.Encoding.DER, form)

@@ -3,16 +3,12 @@
 The names are those of a Kubernetes TLS Secret, so a mounted Secret is such a folder too.
 """
 
-import contextlib
-import fcntl
-import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from certs.authority import KeyPair, issue_serving, parse_names, signing_error, utc_now
+from certs.authority import issue_serving, parse_names, signing_error, utc_now
 from certs.certificates import read_key
 from certs.state import (
     CA_CERTIFICATE,
@@ -20,7 +16,7 @@ from certs.state import (
     REMEDY,
     SERVING_CERTIFICATE,
     SERVING_KEY,
-    serving_certificate,
+    Stored,
     signing_pair,
 )
 from services.process.errors import CertificateError
@@ -34,57 +30,48 @@ _PRIVATE: Final = 0o600
 _PUBLIC: Final = 0o644
 
 
-@dataclass(frozen=True, slots=True)
-class IssuedPaths:
-    """The files in the folder after `issue`, and what they contain."""
+class IssuedPaths(NamedTuple):
+    """The files that a webhook and the API server need of a folder."""
 
     ca_certificate: Path
-    ca_key: Path
     certificate: Path
     key: Path
-    names: tuple[str, ...]
-    new_authority: bool
-    authority_ends: datetime
-    ends: datetime
 
 
 def issue(directory: Path, names: Sequence[str], *, now: datetime | None = None) -> IssuedPaths:
     """Issue a serving certificate, from the CA in the folder or from a new one."""
     names, now = parse_names(names), now or utc_now()
-    with _locked(directory):
-        authority, created = _authority(directory, names, now)
-        serving = issue_serving(authority, names, now, LIFE)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CertificateError(f"{directory} cannot be used: {error.strerror}") from error
+    held = read_folder(directory)
+    authority, created = signing_pair(Stored(held, held, places=(str(directory),) * 2), now)
+    # A kill between two renames leaves the key alone. Nothing else is replaced: the bundles that
+    # somebody has pasted do not follow.
+    replaced = CA_CERTIFICATE in held or (CA_KEY in held and read_key(held[CA_KEY]) is None)
+    problem = (created if replaced else "") or signing_error(authority, names, now)
+    if problem:
+        raise CertificateError(f"{directory / CA_CERTIFICATE}: {problem}: {REMEDY}")
+    serving = issue_serving(authority, names, now, LIFE)
+    files = {
+        SERVING_KEY: (serving.key_pem, _PRIVATE),
+        SERVING_CERTIFICATE: (serving.certificate.pem, _PUBLIC),
+    }
+    if created:
         files = {
-            SERVING_KEY: (serving.key_pem, _PRIVATE),
-            SERVING_CERTIFICATE: (serving.certificate.pem, _PUBLIC),
+            CA_KEY: (authority.key_pem, _PRIVATE),
+            CA_CERTIFICATE: (authority.certificate.pem, _PUBLIC),
+            **files,
         }
-        if created:
-            files = {
-                CA_KEY: (authority.key_pem, _PRIVATE),
-                CA_CERTIFICATE: (authority.certificate.pem, _PUBLIC),
-                **files,
-            }
-        try:
-            # All are written before the first is replaced: a full disk leaves a pair that matches.
-            replace_files({directory / name: value for name, value in files.items()})
-        except OSError as error:
-            raise CertificateError(f"{directory} cannot be written: {error.strerror}") from error
+    try:
+        # All are written before the first is replaced: a full disk leaves a pair that matches.
+        replace_files({directory / name: value for name, value in files.items()})
+    except OSError as error:
+        raise CertificateError(f"{directory} cannot be written: {error.strerror}") from error
     return IssuedPaths(
-        ca_certificate=directory / CA_CERTIFICATE,
-        ca_key=directory / CA_KEY,
-        certificate=directory / SERVING_CERTIFICATE,
-        key=directory / SERVING_KEY,
-        names=names,
-        new_authority=bool(created),
-        authority_ends=authority.certificate.ends,
-        ends=serving.certificate.ends,
+        directory / CA_CERTIFICATE, directory / SERVING_CERTIFICATE, directory / SERVING_KEY
     )
-
-
-def renew(directory: Path, names: Sequence[str]) -> IssuedPaths:
-    """Issue a serving certificate for the names of the present one and `names`."""
-    serving = serving_certificate(read_folder(directory))
-    return issue(directory, [*(serving.names if serving else ()), *names])
 
 
 def read_folder(directory: Path) -> dict[str, bytes]:
@@ -99,37 +86,3 @@ def read_folder(directory: Path) -> dict[str, bytes]:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
     return files
-
-
-def _authority(directory: Path, names: Sequence[str], now: datetime) -> tuple[KeyPair, str]:
-    """The CA in the folder, or a new one, and why it is new."""
-    files = read_folder(directory)
-    key = files.get(CA_KEY)
-    try:
-        authority, created = signing_pair(files, now)
-    except CertificateError as error:
-        raise CertificateError(f"{directory}: {error}") from error
-    # A kill between the two renames leaves the key alone. Nothing else is replaced: the bundles
-    # that somebody has pasted do not follow.
-    replaced = CA_CERTIFICATE in files or (key is not None and read_key(key) is None)
-    problem = created if replaced else ""
-    if problem := problem or signing_error(authority, names, now):
-        raise CertificateError(f"{directory / CA_CERTIFICATE}: {problem}: {REMEDY}")
-    return authority, created
-
-
-@contextlib.contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    """Create the folder, and hold its lock: processes that use one folder take turns."""
-    if directory.is_file():
-        raise CertificateError(f"{directory} is a file: name a folder")
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise CertificateError(f"{directory} cannot be used: {error.strerror}") from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)  # which the kernel drops with the process
-        yield
-    finally:
-        os.close(descriptor)

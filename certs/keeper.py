@@ -5,8 +5,7 @@ Each write succeeds only on the version that was read, so any number of replicas
 
 import asyncio
 import random
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -16,23 +15,21 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from certs.authority import utc_now
-from certs.certificates import Certificate, skipped_certificates
+from certs.certificates import Certificate, read_certificates
 from certs.metrics import CertsMetrics
 from certs.settings import CertsSettings
 from certs.state import (
+    CA_KEY,
     CA_KEYS,
+    SERVING_CERTIFICATE,
+    SERVING_KEY,
     SERVING_KEYS,
-    Request,
-    Step,
-    Stored,
     next_step,
-    serving_certificate,
 )
-from certs.store import Configurations, read_configurations
+from certs.store import Snapshot, read_snapshot
 from services.kube.client import ClusterClient, Conflict
-from services.kube.objects import Secret, ensure_secret, write_secret
-from services.process.errors import CertificateError, ClusterError
-from services.process.outage import Outage
+from services.kube.objects import ensure_secret, write_secret
+from services.process.errors import ClusterError
 
 ATTEMPTS: Final = 20
 """Conflicts in a row after which a round fails."""
@@ -52,37 +49,36 @@ class RoundReport:
 
     authorities: tuple[Certificate, ...]
     """The trusted CAs; the one that signs comes first."""
-    serving_ends: datetime | None
+    serving: Certificate | None
     waiting: bool
     """Whether the serving certificate is due but a new CA has to settle first."""
     missing: tuple[str, ...]
     """Webhook configurations that do not exist."""
+    warnings: tuple[str, ...]
+    """What somebody should know."""
     problems: tuple[str, ...]
     """What could not be done, one sentence each."""
 
 
 class CertificateReconciler:
-    """Reconciles two Secrets and the bundles of webhook configurations."""
+    """Reconciles two Secrets and the bundles of webhook configurations.
+
+    The keys `lost` of the Secrets count as lost, each until it is replaced.
+    """
 
     def __init__(
         self,
         settings: CertsSettings,
         metrics: CertsMetrics,
-        request: Request = "",
+        lost: tuple[str, ...] = (),
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._settings = settings
         self._metrics = metrics
-        self._request = request
+        self._lost = {*lost}
         self._now = now
         self._in_place: tuple[bytes, datetime] | None = None
         """The bundle that all configurations have, and since when as far as is known here."""
-        self._skipped = Outage(
-            log, "unusable certificates skipped", "all certificates can be used again"
-        )
-        self._doubt = Outage(
-            log, "the CA in use is unusual; it keeps signing", "the CA in use is usual again"
-        )
 
     async def run_once(self, client: ClusterClient) -> RoundReport:
         """Do one round."""
@@ -100,47 +96,37 @@ class CertificateReconciler:
         )
 
     async def _attempt(self, client: ClusterClient) -> RoundReport:
-        # Read in the reverse order of writing, so that a delayed replica undoes nothing. If the
-        # Secret of the CA has changed since, either the object that is written next has changed
-        # too, and the write fails; or the write is right: the old bundle trusts everything that is
-        # served until the new one has been read back from the configurations.
         at = self._settings
-        configurations = await read_configurations(client, at)
-        serving = await ensure_secret(client, at.namespace, at.tls_secret)
-        authority = await ensure_secret(client, at.namespace, at.ca_secret)
-        now = self._now()
-        self._check_clock(authority.object.date, now)
-        self._report_skipped(configurations, serving, authority)
-        stored = Stored(
-            authority.data,
-            serving.data,
-            configurations.bundles,
-            complete=not configurations.problems,
-        )
-        try:
-            step = next_step(stored, at.names, now, self._request)
-        except CertificateError as error:
-            raise CertificateError(f"Secret {at.namespace}/{at.ca_secret}: {error}") from error
-        self._doubt.update(step.doubt)
+        read, now = await read_snapshot(client, at, ensure_secret), self._now()
+        self._check_clock(read.authority.object.date, now)
+        stored = read.certificates(self._lost)
+        step = next_step(stored, at.names, now)
         data = step.authority_data()
-        if data != {key: authority.data[key] for key in CA_KEYS & authority.data.keys()}:
-            await write_secret(client, authority, data, ours=CA_KEYS)
+        if data != {key: read.authority.data[key] for key in CA_KEYS & read.authority.data.keys()}:
+            await write_secret(client, read.authority, data, ours=CA_KEYS)
         if step.created:
-            self._request = self._request and "serving"
+            self._lost.discard(CA_KEY)
             self._metrics.issued.labels("ca").inc()
             log.info("CA created", secret=at.ca_secret, reason=step.created)
-        settled = await self._write_bundles(client, configurations, step.bundle, now)
+        problems = await self._write_bundles(client, read, step.bundle, now)
+        settled = self._in_place is not None and now - self._in_place[1] >= at.settle
         waiting = bool(step.renewal) and step.waits and not settled
+        serving = next(iter(stored.chain), None)
         if step.renewal and not waiting:
-            serving = await self._issue(client, serving, step, now)
-        served = serving_certificate(serving.data)
-        return RoundReport(
-            step.trusted,
-            served.ends if served else None,
-            waiting,
-            tuple(configurations.missing),
-            tuple(configurations.problems),
-        )
+            data = step.issue(now)
+            await write_secret(client, read.serving, data, ours=SERVING_KEYS)
+            self._lost.clear()
+            self._metrics.issued.labels("serving").inc()
+            log.info("serving certificate issued", secret=at.tls_secret, reason=step.renewal)
+            [serving] = read_certificates(data[SERVING_CERTIFICATE])
+        doubts = [f"the CA in use is unusual; it keeps signing: {step.doubt}"] if step.doubt else []
+        absences = [
+            f"{name} does not exist, so it has no bundle: names are fixed, a kustomize namePrefix"
+            " is not supported; else set --webhook-config"
+            for name in read.missing
+        ]
+        warnings = (*stored.skipped, *doubts, *absences)
+        return RoundReport(step.trusted, serving, waiting, read.missing, warnings, problems)
 
     def _check_clock(self, date: str, now: datetime) -> None:
         # Ours dates certificates: API servers would refuse those from their future or past.
@@ -159,68 +145,42 @@ class CertificateReconciler:
             " issued until they agree; check the time synchronization of both"
         )
 
-    def _report_skipped(self, configurations: Configurations, *secrets: Secret) -> None:
-        texts = [
-            (f"{one.object.path}, {key}", text) for one in secrets for key, text in one.data.items()
-        ]
-        self._skipped.update("; ".join(skipped_certificates((*texts, *configurations.bundles))))
-
     async def _write_bundles(
-        self, client: ClusterClient, configurations: Configurations, bundle: bytes, now: datetime
-    ) -> bool:
-        """Write the bundle where it differs; returns whether it has settled."""
-        in_place = True
-        for name in configurations.present:
+        self, client: ClusterClient, read: Snapshot, bundle: bytes, now: datetime
+    ) -> tuple[str, ...]:
+        """Write the bundle where it differs; returns what kept it from its place."""
+        problems, written = [*read.problems], False
+        for name in read.configurations:
             try:
-                written = await configurations.write(client, name, bundle)
+                if await read.write_bundle(client, name, bundle):
+                    written = True
+                    self._metrics.injections.inc()
+                    log.info("bundle written to the webhook configuration", configuration=name)
             except Conflict:
                 raise
             # The right to write one configuration may be missing: the others get the bundle, and
             # the CA that signs stays.
             except ClusterError as error:
-                text = f"the bundle cannot be written to {name}: {error}"
-                configurations.problems.append(text)
-                continue
-            if written:
-                in_place = False  # it settles from the round that reads it back
-                self._metrics.injections.inc()
-                log.info("bundle written to the webhook configuration", configuration=name)
-        if configurations.problems or not in_place:
+                problems.append(f"the bundle cannot be written to {name}: {error}")
+        if problems or written:  # it settles from the round that reads it back
             self._in_place = None
-            return False
-        if self._in_place is None or self._in_place[0] != bundle:
+        elif self._in_place is None or self._in_place[0] != bundle:
             self._in_place = (bundle, now)
-        return now - self._in_place[1] >= self._settings.settle
-
-    async def _issue(
-        self, client: ClusterClient, serving: Secret, step: Step, now: datetime
-    ) -> Secret:
-        written = await write_secret(client, serving, step.issue(now), ours=SERVING_KEYS)
-        self._request = ""
-        self._metrics.issued.labels("serving").inc()
-        secret = self._settings.tls_secret
-        log.info("serving certificate issued", secret=secret, reason=step.renewal)
-        return written
+        return tuple(problems)
 
 
-async def renew(
-    client: ClusterClient, settings: CertsSettings, *, authority: bool
-) -> AsyncIterator[RoundReport]:
-    """Renew the serving certificate now; with `authority`, create the CA that signs it.
-
-    Yields the report of each round; the last one does not wait.
-    """
+async def renew(client: ClusterClient, settings: CertsSettings, *, authority: bool) -> RoundReport:
+    """Renew the serving certificate now; with `authority`, create the CA that signs it."""
     metrics = CertsMetrics(CollectorRegistry())  # nobody reads those of a command
-    reconciler = CertificateReconciler(settings, metrics, "ca" if authority else "serving")
-    deadline = time.monotonic() + settings.settle.total_seconds() + PATIENCE
-    waiting = True
-    while waiting:
-        report = await reconciler.run_once(client)
-        if report.problems:
-            raise ClusterError("; ".join(report.problems))
-        yield report
-        waiting = report.waiting
-        # Somebody keeps writing another bundle, or takes ours out.
-        if waiting and time.monotonic() > deadline:
-            raise ClusterError("the bundle does not stay in the webhook configurations")
-        await asyncio.sleep(0.5 if waiting else 0)
+    lost = (SERVING_KEY, CA_KEY) if authority else (SERVING_KEY,)
+    reconciler = CertificateReconciler(settings, metrics, lost)
+    try:
+        async with asyncio.timeout(settings.settle.total_seconds() + PATIENCE):
+            while (report := await reconciler.run_once(client)).waiting or report.problems:
+                if report.problems:
+                    raise ClusterError("; ".join(report.problems))
+                await asyncio.sleep(0.5)
+    # Somebody keeps writing another bundle, or takes ours out.
+    except TimeoutError as error:
+        raise ClusterError("the bundle does not stay in the webhook configurations") from error
+    return report

@@ -54,11 +54,8 @@ class Process:
             level="error",
             count=self._metrics.failures.inc,
         )
-        self._absence = Outage(
-            log,
-            "webhook configurations do not exist: names are fixed, a kustomize namePrefix is not"
-            " supported; else set --webhook-config",
-            "all webhook configurations exist",
+        self._doubts = Outage(
+            log, "certificates need attention", "certificates need no attention any more"
         )
         self._error = "the first round is not done"
         self._ended = time.monotonic()
@@ -121,11 +118,11 @@ class Process:
     def _show(self, report: RoundReport) -> None:
         metrics = self._metrics
         metrics.expiry.labels("ca").set(report.authorities[0].ends.timestamp())
-        if report.serving_ends is not None:
-            metrics.expiry.labels("serving").set(report.serving_ends.timestamp())
+        if report.serving:
+            metrics.expiry.labels("serving").set(report.serving.ends.timestamp())
         metrics.trusted.set(len(report.authorities))
         metrics.missing.set(len(report.missing))
-        self._absence.update(", ".join(report.missing))
+        self._doubts.update("; ".join(report.warnings))
 
     async def _probe_health(self) -> tuple[int, str]:
         # Rounds that fail are readiness: a restart would not help against them.

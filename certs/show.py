@@ -6,25 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from certs.authority import signing_error, utc_now
-from certs.certificates import (
-    Certificate,
-    key_error,
-    read_certificates,
-    skipped_certificates,
-)
+from certs.certificates import Certificate, key_error, read_certificates
 from certs.folder import read_folder
 from certs.settings import CertsSettings
 from certs.state import (
     CA_CERTIFICATE,
     CA_KEY,
-    OLD_CAS,
-    SERVING_CERTIFICATE,
     SERVING_KEY,
     Stored,
-    serving_certificate,
     signing_pair,
 )
-from certs.store import read_configurations
+from certs.store import read_snapshot
 from certs.verification import refusal
 from services.kube.client import ClusterClient
 from services.kube.objects import read_secret
@@ -38,37 +30,23 @@ def show_folder(directory: Path) -> dict[str, Any]:
         raise CertificateError(
             f"{directory} has no certificates: accelbind certs issue --dir {directory} makes them"
         )
-    serving, where = serving_certificate(files), str(directory)
-    return describe(Stored(files, files), where, where, serving.names if serving else ())
+    stored = Stored(files, files, places=(str(directory), str(directory)))
+    return _describe(stored, stored.chain[0].names if stored.chain else ())
 
 
 async def show_cluster(client: ClusterClient, at: CertsSettings) -> dict[str, Any]:
     """The certificates in the Secrets and webhook configurations of a cluster."""
-    configurations = await read_configurations(client, at)
-    if configurations.problems:
-        raise ClusterError("; ".join(configurations.problems))
-    serving = await read_secret(client, at.namespace, at.tls_secret)
-    authority = await read_secret(client, at.namespace, at.ca_secret)
-    stored = Stored(authority.data, serving.data, configurations.bundles)
-    in_namespace = f"Secret {at.namespace}"
-    facts = describe(
-        stored, f"{in_namespace}/{at.ca_secret}", f"{in_namespace}/{at.tls_secret}", at.names
-    )
-    return facts | {"missing": configurations.missing}
+    read = await read_snapshot(client, at, read_secret)
+    if read.problems:
+        raise ClusterError("; ".join(read.problems))
+    return _describe(read.certificates(), at.names) | {"missing": read.missing}
 
 
-def describe(
-    stored: Stored, authority_at: str, serving_at: str, names: Sequence[str]
-) -> dict[str, Any]:
-    """Certificates that are stored in two places as values for people and scripts.
-
-    `names` are those that the CA signs.
-    """
+def _describe(stored: Stored, names: Sequence[str]) -> dict[str, Any]:
+    """Certificates as values for people and scripts; `names` are those that the CA signs."""
     now = utc_now()
-    places = {authority_at: stored.authority, serving_at: stored.serving}
-    texts = [(f"{at}, {key}", text) for at, data in places.items() for key, text in data.items()]
     return {
-        "certificates": _certificates(stored, authority_at, serving_at, now),
+        "certificates": list(_certificates(stored, now)),
         "bundles": [
             {
                 "configuration": at,
@@ -76,51 +54,48 @@ def describe(
             }
             for at, text in stored.bundles
         ],
-        "missing": [],
-        "skipped": list(skipped_certificates((*texts, *stored.bundles))),
-        "problems": list(_problems(stored, authority_at, names, now)),
+        "missing": (),
+        "skipped": stored.skipped,
+        "problems": list(_problems(stored, names, now)),
     }
 
 
-def _problems(
-    stored: Stored, authority_at: str, names: Sequence[str], now: datetime
-) -> Iterator[str]:
+def _problems(stored: Stored, names: Sequence[str], now: datetime) -> Iterator[str]:
     """Why API servers refuse what the CA signs, and what is served."""
     if stored.authority.get(CA_KEY) and names:
         try:
-            pair, replaced = signing_pair(stored.authority, now)
+            pair, replaced = signing_pair(stored, now)
             problem = replaced or signing_error(pair, names, now)
         except CertificateError as error:
             problem = str(error)
         if problem:
             yield f"CA: {problem}"
-    chain = read_certificates(stored.serving.get(SERVING_CERTIFICATE, b""))
     # Without bundles, in a folder, its CA is what API servers trust.
-    own = [(authority_at, stored.authority.get(CA_CERTIFICATE, b""))]
+    own = [(stored.places[0], stored.authority.get(CA_CERTIFICATE, b""))]
     for where, text in stored.bundles or own:
         trusted = read_certificates(text)
-        if chain and trusted and (refused := refusal(chain[0], trusted, now, chain[1:])):
-            yield f"serving, with the CAs in {where}: {refused}"
+        if stored.chain and trusted:
+            serving, *intermediates = stored.chain
+            if refused := refusal(serving, trusted, now, intermediates):
+                yield f"serving, with the CAs in {where}: {refused}"
 
 
-def _certificates(
-    stored: Stored, authority_at: str, serving_at: str, now: datetime
-) -> list[dict[str, Any]]:
-    authority, serving = stored.authority, stored.serving
-    held = read_certificates(b"".join(authority.get(key, b"") for key in (CA_CERTIFICATE, OLD_CAS)))
-    chain = read_certificates(serving.get(SERVING_CERTIFICATE, b""))
+def _certificates(stored: Stored, now: datetime) -> Iterator[dict[str, Any]]:
+    authority_at, serving_at = stored.places
+    for number, one in enumerate(stored.held):
+        key = None if number else stored.authority.get(CA_KEY, b"")
+        yield _row("old CA" if number else "CA", authority_at, one, now, key)
     others = {one: at for at, text in stored.bundles for one in read_certificates(text)}
-    rows = [
-        *(("old CA" if number else "CA", authority_at, one) for number, one in enumerate(held)),
-        *(("old CA", at, one) for one, at in others.items() if one not in held),
-        *(("chain" if number else "serving", serving_at, one) for number, one in enumerate(chain)),
-    ]
-    keys = {"CA": authority.get(CA_KEY, b""), "serving": serving.get(SERVING_KEY, b"")}
-    return [_describe_certificate(role, at, one, now, keys.get(role)) for role, at, one in rows]
+    for one, at in others.items():
+        if one not in stored.held:
+            yield _row("old CA", at, one, now)
+    for number, one in enumerate(stored.chain):
+        key = None if number else stored.serving.get(SERVING_KEY, b"")
+        yield _row("chain" if number else "serving", serving_at, one, now, key)
 
 
-def _describe_certificate(
-    role: str, source: str, one: Certificate, now: datetime, key: bytes | None
+def _row(
+    role: str, source: str, one: Certificate, now: datetime, key: bytes | None = None
 ) -> dict[str, Any]:
     row = {
         "role": role,
@@ -131,7 +106,7 @@ def _describe_certificate(
         "notBefore": one.begins.isoformat(),
         "notAfter": one.ends.isoformat(),
         "renewal": one.due.isoformat(),
-        "valid": one.is_valid(now),
+        "valid": not one.validity_error(now),
         "daysLeft": round((one.ends - now).total_seconds() / 86400, 1),
         "serial": f"{one.serial:x}",
         "fingerprint": one.fingerprint,

@@ -7,16 +7,17 @@
     announced   B, old A     B and A    of A              once settled, B signs
     switched    B, old A     B and A    of B, young       at the age OVERLAP, A leaves the bundle
 
-A CA is `announced` when A is due, damaged, replaced by hand or on request. The bundle has settled
-when all webhook configurations have had it for a while, so that API servers trust B before replicas
-of the webhook serve its certificate. OVERLAP later all replicas serve it. A lost Secret leaves its
-CA in the bundle, and a lost bundle its CAs in the Secret: the next state is `announced` again.
+A CA is `announced` when A is due, damaged, replaced by hand or on request; a request is a key that
+counts as lost. The bundle has settled when all webhook configurations have had it for a while, so
+that API servers trust B before replicas of the webhook serve its certificate. OVERLAP later all
+replicas serve it. A lost Secret leaves its CA in the bundle, and a lost bundle its CAs in the
+Secret: the next state is `announced` again.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 from cryptography import x509
 
@@ -30,6 +31,7 @@ from certs.certificates import (
     read_certificates,
     read_signing_key,
     unique,
+    unusable_certificates,
 )
 from certs.verification import refusal
 from services.process.errors import CertificateError
@@ -51,9 +53,6 @@ SERVING_KEYS: Final = frozenset({SERVING_CERTIFICATE, SERVING_KEY, BUNDLE})
 OVERLAP: Final = timedelta(days=1)
 """Age of a serving certificate at which all replicas of the webhook have mounted it."""
 
-Request: TypeAlias = Literal["", "ca", "serving"]
-"""The part to renew although it is not due; a new CA signs the next certificate too."""
-
 REMEDY: Final = (
     "put in an unencrypted elliptic curve key (P-256, P-384 or P-521) and its CA certificate, or"
     " remove ca.key and ca.crt to get a new CA"
@@ -72,11 +71,36 @@ class Stored:
     """The bundles of the webhook configurations, each with its place."""
     complete: bool = True
     """Whether all configurations could be read."""
+    places: tuple[str, str] = ("", "")
+    """Where the CA and the serving pair are, for people."""
+
+    @property
+    def chain(self) -> tuple[Certificate, ...]:
+        """The serving certificate, if any, and the intermediate CAs behind it."""
+        return read_certificates(self.serving.get(SERVING_CERTIFICATE, b""))
+
+    @property
+    def held(self) -> tuple[Certificate, ...]:
+        """The certificates in the CA's Secret; in `ca.crt` may be a chain, or the CA before."""
+        texts = (self.authority.get(key, b"") for key in (CA_CERTIFICATE, OLD_CAS))
+        return unique(one for text in texts for one in read_certificates(text))
 
     @property
     def configured(self) -> tuple[Certificate, ...]:
         """The CAs in the bundles."""
         return unique(one for _, bundle in self.bundles for one in read_certificates(bundle))
+
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        """The unusable certificates, each with its place and a reason."""
+        secrets = zip(self.places, (self.authority, self.serving), strict=True)
+        texts = [(f"{at}, {key}", text) for at, data in secrets for key, text in data.items()]
+        every = (
+            f"{at}: {why}"
+            for at, text in (*texts, *self.bundles)
+            for why in unusable_certificates(text)
+        )
+        return tuple(dict.fromkeys(every))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,43 +143,44 @@ class Step:
         }
 
 
-def next_step(stored: Stored, names: Sequence[str], now: datetime, request: Request = "") -> Step:
+def next_step(stored: Stored, names: Sequence[str], now: datetime) -> Step:
     """Decide what is to be written.
 
     Raises:
         CertificateError: The CA's Secret holds a key or a CA that cannot be used. It may be
             somebody's only copy, so it is not overwritten.
     """
-    authority, created = signing_pair(stored.authority, now)
-    due = authority.certificate.due
-    if not created and (request == "ca" or now >= due):
-        reason = "requested" if request == "ca" else f"the CA is due since {due:%F %T}"
-        authority, created = create_authority(now), reason
-    own, serving = authority.certificate, serving_certificate(stored.serving)
-    others = _other_authorities(stored, own, serving, now, keep=bool(request))
+    authority, created = signing_pair(stored, now)
+    if not created and now >= authority.certificate.due:
+        created = f"the CA is due since {authority.certificate.due:%F %T}"
+        authority = create_authority(now)
+    own, serving = authority.certificate, next(iter(stored.chain), None)
+    unusable = _pair_error(serving, stored.serving.get(SERVING_KEY, b""), now)
+    others = (
+        () if _has_switched(serving, unusable, own, now) else _others(stored, own, serving, now)
+    )
     trusted = (own, *others)
     signer = next((one for one in trusted if serving and serving.is_signed_by(one)), None)
-    error = _pair_error(serving, stored.serving.get(SERVING_KEY, b""), now)
     refused = refusal(serving, trusted, now) if serving and signer else ""
     doubt = signing_error(authority, names, now, others)
-    if doubt:
-        # We are stricter than API servers: they may accept a CA that is in use, and its renewal
-        # makes nothing worse.
-        in_use = not error and signer == own and own in stored.configured
-        if not in_use or not refused:
-            raise CertificateError(f"ca.crt: {doubt}: {REMEDY}")
-        refused = ""
-    if serving and not error:
-        error = f"API servers refuse the serving certificate: {refused}" if refused else ""
-        error = error or _renewal_reason(serving, signer, own, names, now)
-    if request and serving and signer:  # whoever asks may not know the names that others have set
+    # We are stricter than API servers: they may accept a CA that is in use, and its renewal makes
+    # nothing worse.
+    in_use = not unusable and signer == own and own in stored.configured
+    if doubt and not (in_use and refused):
+        raise CertificateError(f"{stored.places[0]}: ca.crt: {doubt}: {REMEDY}")
+    renewal = unusable
+    if serving and not unusable:
+        renewal = _renewal_reason(serving, signer, own, names, now)
+        if refused and not doubt:
+            renewal = f"API servers refuse the serving certificate: {refused}"
+    if unusable and serving and signer:  # whoever asks may not know the names that others have set
         names = tuple(dict.fromkeys((*names, *serving.names)))
     return Step(
         authority,
         created,
         trusted,
         names=tuple(names),
-        renewal=error or ("requested" if request else ""),
+        renewal=renewal,
         # API servers may not know this CA yet, and replicas serve what another one has signed,
         # although its Secret may be lost. In the first round there is no other.
         waits=signer != own and (bool(others) or not stored.complete),
@@ -163,49 +188,48 @@ def next_step(stored: Stored, names: Sequence[str], now: datetime, request: Requ
     )
 
 
-def signing_pair(data: Mapping[str, bytes], now: datetime) -> tuple[KeyPair, str]:
-    """The pair that signs, and why it is new; empty if `data` holds it.
+def signing_pair(stored: Stored, now: datetime) -> tuple[KeyPair, str]:
+    """The pair that signs, and why it is new; empty if it is stored.
 
     Raises:
         CertificateError: The key cannot be used, or its certificate is not a CA's.
     """
-    certificates = read_certificates(data.get(CA_CERTIFICATE, b""))
+    data, at = stored.authority, stored.places[0]
     try:
         key = read_signing_key(data.get(CA_KEY, b""))
     except CertificateError as error:
-        raise CertificateError(f"{error}, so it cannot sign: {REMEDY}") from error
+        raise CertificateError(f"{at}: {error}, so it cannot sign: {REMEDY}") from error
     if key is None:
         found = any(map(data.get, CA_KEYS))
         return create_authority(now), "ca.key cannot be read" if found else "there is no CA yet"
-    pair = next((pair for one in certificates if (pair := KeyPair(one, key)).matches), None)
-    if pair is None:  # with the same key, what it has signed stays trusted
+    held = read_certificates(data.get(CA_CERTIFICATE, b""))
+    own = next((one for one in held if one.public_key == key.public_key()), None)
+    if own is None:  # with the same key, what it has signed stays trusted
         return create_authority(now, key=key), "ca.crt is not there, unreadable or of another key"
-    own = pair.certificate
     constraints = extension(own.parsed, x509.BasicConstraints)
     if constraints is None or not constraints.ca:
         # Somebody's serving pair, put into the wrong Secret.
-        raise CertificateError(f"ca.crt: the certificate is not a CA's: {REMEDY}")
-    if not own.is_valid(now):
-        return create_authority(now), f"the CA is valid only {own.period}"
-    return pair, ""
+        raise CertificateError(f"{at}: ca.crt: the certificate is not a CA's: {REMEDY}")
+    if ended := own.validity_error(now):
+        return create_authority(now), f"the CA cannot be used: {ended}"
+    return KeyPair(own, key), ""
 
 
-def serving_certificate(data: Mapping[str, bytes]) -> Certificate | None:
-    """The serving certificate in a Secret; None if there is none."""
-    return next(iter(read_certificates(data.get(SERVING_CERTIFICATE, b""))), None)
+def _has_switched(
+    serving: Certificate | None, unusable: str, own: Certificate, now: datetime
+) -> bool:
+    """Whether all replicas serve what this CA has signed."""
+    if serving is None or unusable or not serving.is_signed_by(own):
+        return False
+    return now - serving.issued > OVERLAP
 
 
-def _other_authorities(
-    stored: Stored, own: Certificate, serving: Certificate | None, now: datetime, *, keep: bool
+def _others(
+    stored: Stored, own: Certificate, serving: Certificate | None, now: datetime
 ) -> tuple[Certificate, ...]:
     """The CAs that are trusted beside the one that signs; that of what is served comes first."""
-    if serving and serving.is_signed_by(own) and now - serving.issued > OVERLAP and not keep:
-        return ()
-    # In `ca.crt`: the CA that is replaced now, or the chain of one that was put in by hand.
-    texts = (stored.authority.get(key, b"") for key in (CA_CERTIFICATE, OLD_CAS))
-    held = (one for text in texts for one in read_certificates(text))
-    known = unique((*held, *stored.configured))
-    others = [one for one in known if one != own and one.is_valid(now)]
+    known = unique((*stored.held, *stored.configured))
+    others = [one for one in known if one != own and not one.validity_error(now)]
     others.sort(key=lambda one: serving is None or not serving.is_signed_by(one))
     return tuple(others[: MOST_CERTIFICATES - 1])  # with `own`, as many as are read
 
@@ -214,11 +238,8 @@ def _pair_error(serving: Certificate | None, key: bytes, now: datetime) -> str:
     """Why no webhook can use a serving pair; empty if it can."""
     if serving is None:
         return "there is no serving certificate"
-    if error := key_error(serving, key):
-        return f"the serving certificate cannot be used: {error}"
-    if not serving.is_valid(now):
-        return f"the serving certificate is valid only {serving.period}"
-    return ""
+    error = key_error(serving, key) or serving.validity_error(now)
+    return f"the serving certificate cannot be used: {error}" if error else ""
 
 
 def _renewal_reason(

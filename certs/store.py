@@ -1,18 +1,20 @@
-"""The bundles of webhook configurations: only the `caBundle` of accelbind's own entries changes."""
+"""The Secrets and webhook configurations of a cluster, as one round reads and writes them."""
 
 import base64
 import copy
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
 
 from certs.settings import CertsSettings
+from certs.state import Stored
 from services.kube.client import BadStatus, ClusterClient, segment
 from services.kube.objects import (
     BUNDLE_WRITERS,
     GROUP,
     PLURALS,
     NamedObject,
+    Secret,
     decode_base64,
     read_object,
     replace_object,
@@ -22,74 +24,94 @@ from services.process.errors import ClusterError
 SUFFIX: Final = ".accelbind.dev"
 """The suffix of the names of accelbind's entries in the manifests."""
 
+ReadSecret: TypeAlias = Callable[[ClusterClient, str, str], Awaitable[Secret]]
 
-@dataclass(slots=True)
-class Configurations:
-    """The webhook configurations as a round read them."""
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The objects that a round has read; each write succeeds only on the version that was read."""
 
     at: CertsSettings
-    present: dict[str, NamedObject] = field(default_factory=dict)
+    authority: Secret
+    serving: Secret
+    configurations: dict[str, NamedObject]
     """By name with their kind: `mutatingwebhookconfigurations/accelbind`."""
-    missing: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
+    missing: tuple[str, ...]
+    """Webhook configurations that do not exist."""
+    problems: tuple[str, ...]
+    """Why configurations could not be read."""
 
-    @property
-    def bundles(self) -> list[tuple[str, bytes]]:
-        """The bundle of each of our entries, with its place; empty bytes if it has none."""
-        return [
+    def certificates(self, lost: Collection[str] = ()) -> Stored:
+        """The certificates; the keys `lost` of the Secrets count as lost."""
+        at, secrets = self.at, (self.authority, self.serving)
+        authority, serving = (
+            {key: value for key, value in secret.data.items() if key not in lost}
+            for secret in secrets
+        )
+        bundles = [
             (f"{name}[{number}]", decode_base64(config.get("caBundle") or ""))
-            for name, stored in self.present.items()
-            for number, config in enumerate(self._configs(stored.item))
+            for name, stored in self.configurations.items()
+            for number, config in enumerate(_configs(at, stored.item))
         ]
+        at_authority, at_serving = (
+            f"Secret {at.namespace}/{name}" for name in (at.ca_secret, at.tls_secret)
+        )
+        return Stored(authority, serving, bundles, not self.problems, (at_authority, at_serving))
 
-    async def write(self, client: ClusterClient, name: str, bundle: bytes) -> bool:
-        """Set the bundle of our entries of one that is present; False if they have it already.
+    async def write_bundle(self, client: ClusterClient, name: str, bundle: bytes) -> bool:
+        """Set the bundle in our entries of a configuration; False if they have it already.
 
         Raises:
             Conflict: The configuration has changed since it was read.
             ClusterError: It can't be written, or has another writer.
         """
-        stored, text = self.present[name], base64.b64encode(bundle).decode()
-        if all(config.get("caBundle") == text for config in self._configs(stored.item)):
-            return False
-        annotations = stored.item["metadata"].get("annotations") or {}
-        for annotation, writer in BUNDLE_WRITERS.items():
-            if annotation in annotations:
-                # Both would write their bundles for ever, and API servers see either.
-                raise ClusterError(
-                    f"{name} has the annotation {annotation}, so {writer} maintains its bundle:"
-                    " remove the annotation, or don't run `accelbind certs run` beside it"
-                )
+        stored, text = self.configurations[name], base64.b64encode(bundle).decode()
         item = copy.deepcopy(stored.item)
-        for config in self._configs(item):
+        for config in _configs(self.at, item):
             config["caBundle"] = text
+        if item == stored.item:
+            return False
+        annotations = item["metadata"].get("annotations") or {}
+        for annotation in BUNDLE_WRITERS.keys() & annotations.keys():
+            # Both would write their bundles for ever, and API servers see either.
+            raise ClusterError(
+                f"it has the annotation {annotation}, so {BUNDLE_WRITERS[annotation]} maintains its"
+                " bundle: remove the annotation, or don't run `accelbind certs run` beside it"
+            )
         await replace_object(client, stored, item)
         return True
 
-    def _configs(self, item: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        for entry in item.get("webhooks") or []:
-            if isinstance(entry, dict) and self._owns(entry):
-                yield entry.get("clientConfig") or {}
 
-    def _owns(self, entry: dict[str, Any]) -> bool:
-        if service := (entry.get("clientConfig") or {}).get("service"):
-            called = service.get("namespace"), service.get("name")
-            return called == (self.at.namespace, self.at.service)
-        # One with a URL: the webhook runs outside of the cluster.
-        return str(entry.get("name", "")).endswith(SUFFIX)
-
-
-async def read_configurations(client: ClusterClient, at: CertsSettings) -> Configurations:
-    """Read all webhook configurations, and note problems with them."""
-    read = Configurations(at)
+async def read_snapshot(
+    client: ClusterClient, at: CertsSettings, read_secret: ReadSecret
+) -> Snapshot:
+    """Read both Secrets and all webhook configurations."""
+    # In the reverse order of writing, so that a delayed replica undoes nothing. If the Secret of
+    # the CA has changed since, either the object that is written next has changed too, and the
+    # write fails; or the write is right: the old bundle trusts everything that is served until the
+    # new one has been read back from the configurations.
+    present: dict[str, NamedObject] = {}
+    missing, problems = [], []
     for name in (f"{plural}/{segment(one)}" for plural in PLURALS for one in at.webhook_config):
         try:
-            stored = await read_object(client, f"{GROUP}/{name}")
+            if stored := await read_object(client, f"{GROUP}/{name}"):
+                present[name] = stored
+            else:
+                missing.append(name)
         except BadStatus as error:  # a right that is missing must not keep the others from theirs
-            read.problems.append(str(error))
-            continue
-        if stored is None:
-            read.missing.append(name)
-        else:
-            read.present[name] = stored
-    return read
+            problems.append(str(error))
+    serving = await read_secret(client, at.namespace, at.tls_secret)
+    authority = await read_secret(client, at.namespace, at.ca_secret)
+    return Snapshot(at, authority, serving, present, tuple(missing), tuple(problems))
+
+
+def _configs(at: CertsSettings, item: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The `clientConfig` of our entries of a webhook configuration."""
+    for entry in item.get("webhooks") or []:
+        config = entry.get("clientConfig") or {}
+        if service := config.get("service"):
+            ours = (service.get("namespace"), service.get("name")) == (at.namespace, at.service)
+        else:  # one with a URL: the webhook runs outside of the cluster
+            ours = str(entry.get("name", "")).endswith(SUFFIX)
+        if ours:
+            yield config

@@ -22,7 +22,6 @@ from certs.certificates import Certificate, convert, read_certificates, read_sig
 from certs.keeper import CertificateReconciler, RoundReport
 from certs.metrics import CertsMetrics
 from certs.settings import CertsSettings
-from certs.state import Request
 from services.kube.client import ClusterClient, HttpResponse
 from services.kube.objects import PLURALS
 
@@ -142,9 +141,9 @@ class Cluster:
         self.store = MemoryApi(self.clock, chance)
         self.settings = SETTINGS
 
-    def replica(self, request: Request = "") -> "Replica":
+    def replica(self, *lost: str) -> "Replica":
         metrics = CertsMetrics(CollectorRegistry())
-        reconciler = CertificateReconciler(self.settings, metrics, request, self.clock.now)
+        reconciler = CertificateReconciler(self.settings, metrics, lost, self.clock.now)
         return Replica(reconciler, self.store)
 
     def change_settings(self, **changes: Any) -> None:

@@ -117,7 +117,7 @@ def test_a_key_is_read_where_it_can_be_used() -> None:
     for text in (b"", b"x", CA.certificate.pem):
         assert read_key(text) is None
     assert read_key(plain) is not None
-    with pytest.raises(CertificateError, match="the key is Ed25519, not an elliptic curve key"):
+    with pytest.raises(CertificateError, match="the key is Ed25519, not on the curve P-256"):
         read_signing_key(plain)
     with pytest.raises(CertificateError, match="the key is encrypted"):
         read_key(encrypted)

@@ -2,16 +2,14 @@ import os
 import ssl
 import stat
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
 
 from certs.authority import create_authority
-from certs.folder import issue, renew
+from certs.folder import issue
 from services.process.errors import CertificateError
 from tests.certs.memory import encrypted_key, rebuilt
 from tests.odd_certificates import ODD
@@ -19,11 +17,6 @@ from tests.support import require
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
-FILES = {"ca.crt", "ca.key", "tls.crt", "tls.key"}
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 @pytest.mark.parametrize(
@@ -50,12 +43,11 @@ def test_openssl_accepts_every_name_strictly(tmp_path: Path, kind: str, name: st
 def test_only_the_owner_reads_the_keys_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o777)
     try:
-        issued = issue(tmp_path, ["hook.svc"])
+        issue(tmp_path, ["hook.svc"])
     finally:
         os.umask(before)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
     assert modes == {"ca.crt": 0o644, "ca.key": 0o600, "tls.crt": 0o644, "tls.key": 0o600}
-    assert issued.key.exists()
 
 
 def test_a_pair_that_can_not_be_written_completely_leaves_the_old_one(tmp_path: Path) -> None:
@@ -66,18 +58,23 @@ def test_a_pair_that_can_not_be_written_completely_leaves_the_old_one(tmp_path: 
     ssl.create_default_context().load_cert_chain(issued.certificate, issued.key)
 
 
-def test_a_key_that_a_kill_left_without_certificate_gets_one(tmp_path: Path) -> None:
+def test_a_ca_is_used_again_and_a_key_that_a_kill_left_alone_gets_a_certificate(
+    tmp_path: Path,
+) -> None:
     issue(tmp_path, ["hook.svc"])
-    key = (tmp_path / "ca.key").read_bytes()
+    authority, key = ((tmp_path / name).read_bytes() for name in ("ca.crt", "ca.key"))
+    issue(tmp_path, ["hook.svc"])
+    assert (tmp_path / "ca.crt").read_bytes() == authority
     (tmp_path / "ca.crt").unlink()
     again = issue(tmp_path, ["hook.svc"])
-    assert again.new_authority
     assert (tmp_path / "ca.key").read_bytes() == key
     ca, serving = (
         x509.load_pem_x509_certificate(path.read_bytes())
         for path in (again.ca_certificate, again.certificate)
     )
     serving.verify_directly_issued_by(ca)
+    life = serving.not_valid_after_utc - serving.not_valid_before_utc
+    assert life == timedelta(days=365, hours=1)
 
 
 @pytest.mark.parametrize(
@@ -107,9 +104,8 @@ def test_a_ca_that_cannot_sign_is_refused_and_nothing_is_written(
 
 
 def test_a_ca_that_api_servers_refuse_is_refused(tmp_path: Path) -> None:
-    authority = create_authority(NOW, DAY)
     unfit = rebuilt(
-        authority,
+        create_authority(NOW, DAY),
         without=x509.NameConstraints,
         adding=x509.NameConstraints(None, [x509.DNSName("svc")]),
         critical=True,
@@ -123,24 +119,3 @@ def test_a_ca_that_api_servers_refuse_is_refused(tmp_path: Path) -> None:
         with pytest.raises(CertificateError, match=message):
             issue(tmp_path, ["hook.svc"], now=NOW)
     assert not (tmp_path / "tls.crt").exists()
-
-
-def test_a_folder_is_renewed_for_the_names_of_before_and_further_ones(tmp_path: Path) -> None:
-    issued = issue(tmp_path, ["hook.svc"])
-    renewed = renew(tmp_path, ["b.svc"])
-    assert renewed.names == ("hook.svc", "b.svc")
-    made = x509.load_pem_x509_certificate(issued.certificate.read_bytes())
-    assert made.not_valid_after_utc - made.not_valid_before_utc == timedelta(days=365, hours=1)
-
-
-def test_runs_at_the_same_time_agree_on_one_ca(tmp_path: Path) -> None:
-    """The lock is of each opened folder, so threads exclude each other as processes do."""
-    with ThreadPoolExecutor(4) as pool:
-        issued = list(pool.map(lambda number: issue(tmp_path, [f"hook-{number}.svc"]), range(12)))
-    assert sum(each.new_authority for each in issued) == 1
-    assert set(contents(tmp_path)) == FILES
-    authority = x509.load_pem_x509_certificate((tmp_path / "ca.crt").read_bytes())
-    serving = x509.load_pem_x509_certificate((tmp_path / "tls.crt").read_bytes())
-    key = serialization.load_pem_private_key((tmp_path / "tls.key").read_bytes(), None)
-    serving.verify_directly_issued_by(authority)
-    assert serving.public_key() == key.public_key()

@@ -81,7 +81,7 @@ async def test_errors_make_it_not_ready_until_they_are_over(
 
     # A configuration that is away, or never was there by this name.
     api.drop(MUTATING, "accelbind")
-    missing = '"reason": "mutatingwebhookconfigurations/accelbind"'
+    missing = "mutatingwebhookconfigurations/accelbind does not exist"
     await eventually_async(lambda: missing in replica.process.stderr, what="a warning")
 
     # A token that was renewed.

@@ -75,7 +75,7 @@ def use(text: bytes, key: bytes) -> None:
     found = read_certificates(text)
     assert len(found) + len(unusable_certificates(text)) == len(list(certificate_blocks(text)))
     for one in found:
-        _ = (one.pem, one.fingerprint, one.issued, one.due, one.period)
+        _ = (one.pem, one.fingerprint, one.issued, one.due, one.validity_error(NOW))
         assert read_certificates(one.pem) == (one,)
         _ = (one.is_signed_by(CA.certificate), CA.certificate.is_signed_by(one))
         _ = refusal(one, [CA.certificate], NOW), key_error(one, key)
