@@ -64,8 +64,7 @@ COMMANDS = {
     name: LazyCommand(f"accelbind.{target}", panel, summary)
     for name, (target, panel, summary) in {
         "webhook": ("webhook:webhook", RUN, "Serve the admission webhook over TLS."),
-        "plugin": ("plugin:plugin", RUN, "Offer this node's cards to its kubelet."),
-        "dra": ("dra:app", RUN, "Offer this node's devices to DRA."),
+        "plugin": ("plugin:plugin", RUN, "Offer this node's devices to its kubelet."),
         "demo": ("demo:demo", RUN, "Run accelbind on this machine, without a cluster or a card."),
         "devices": (
             "devices:devices",
@@ -86,6 +85,7 @@ COMMANDS = {
         "names": ("names:app", INSPECT, "Translate between ids and resource names."),
         "fpga": ("fpga.command:app", SET_UP, "Show this node's FPGAs, program and reset them."),
         "bitstream": ("bitstream:app", SET_UP, "Show bitstreams, and manage those of a node."),
+        "dra": ("dra:app", SET_UP, "Print classes and templates for DRA, and give claims back."),
         "certs": (
             "certs:app",
             SET_UP,

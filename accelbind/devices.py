@@ -16,8 +16,8 @@ from accelbind.output import Output, OutputFormat
 from accelbind.plain_port import NoAnswer, PlainPort
 from accelbind.run import Given, load_settings, require_folder, with_settings
 from accelbind.survey import read_folder
-from dra.book import FOLDER as CLAIMS
-from dra.book import ClaimBook
+from plugin.dra.book import FOLDER as CLAIMS
+from plugin.dra.book import ClaimBook
 from plugin.settings import PluginSettings
 from services.node.table import Table, rows, with_names
 from services.process.settings import dashed

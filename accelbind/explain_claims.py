@@ -7,8 +7,8 @@ from typing import Any, Final
 import msgspec
 
 from accelbind.device_classes import AF_CLASS, TYPE_CLASS, FpgaClass, opaque
-from dra.claims import FROM_CLAIM, FROM_CLASS, ClaimRef, read_claim
-from dra.wants import Kind, Want, decide
+from plugin.dra.claims import FROM_CLAIM, FROM_CLASS, ClaimRef, read_claim
+from plugin.dra.wants import Kind, Want, decide
 from services.admission.mutate import Patched
 from services.admission.preview import Explained
 from services.containers.permission import Enforce

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from accelbind.device_classes import TYPE_CLASS
-from dra.slices import COLLECTION, UNHEALTHY, read_attributes
+from plugin.dra.slices import COLLECTION, UNHEALTHY, read_attributes
 from services.devices.dra import API_VERSION, CONTENT, DRIVER, FPGA
 from services.names import DOMAIN, function_name, region_name
 

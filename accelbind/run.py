@@ -139,13 +139,11 @@ def load_settings(model: type[S], given: Mapping[str, Any]) -> S:
 
 def _fields_of_all() -> set[str]:
     from certs.settings import CertsSettings  # noqa: PLC0415 - only where a variable is foreign
-    from dra.settings import DraSettings  # noqa: PLC0415 - the same
     from plugin.settings import PluginSettings  # noqa: PLC0415 - the same
     from webhook.settings import WebhookSettings  # noqa: PLC0415 - the same
 
     models: tuple[type[Settings], ...] = (
         CertsSettings,
-        DraSettings,
         PluginSettings,
         WebhookSettings,
     )

@@ -1,36 +1,32 @@
 """What the probes and `/devices` of a plugin answer."""
 
-import asyncio
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final
 
 import msgspec
 
-from plugin.device_plugin.face import DevicePlugin
-from plugin.settings import PluginSettings
-from services.node.process_parts import NodeProcess
-from services.node.registration import Registration, RegistrationState
-from services.node.table import Table, rows
-from services.process.errors import KubeletError
+from plugin.face import Face
+from plugin.node_process import NodeProcess
+from plugin.settings import Api, PluginSettings
+from services.containers.holders import Holders
+from services.node.table import rows
 from services.process.http import Route
-from services.process.text import count
 
-CALL_SECONDS: Final = 2.0
-"""For a socket of ours to answer a probe."""
+SOURCES: Final = {Api.DEVICE_PLUGIN: "plugin", Api.DRA: "dra"}
+"""As `/devices` names them."""
 
-SOURCE: Final = "plugin"
 FIRST_SCAN: Final = "the first scan is under way"
 
 ProbeResult = tuple[int, str]
 
 
 class Probes:
-    """Answers for a process in a mode; `serving` is what serves in it, once something does."""
+    """Answers for a process in a mode; `face` is what serves in it, once something does."""
 
     def __init__(self, settings: PluginSettings, process: NodeProcess) -> None:
         self.mode = settings.mode
-        self.serving: DevicePlugin | None = None
+        self.face: Face | None = None
         self._settings = settings
         self._process = process
         self.routes: Mapping[str, Route] = {
@@ -40,87 +36,51 @@ class Probes:
         }
 
     async def healthz(self) -> ProbeResult:
-        """200 if the registered resources answer on their sockets; 503 with those that don't."""
-        serving = self.serving
-        # One that isn't registered doesn't count: without a kubelet the plugin is alive, and not
-        # ready.
-        registered = [
-            each
-            for each in (serving.resources.registrations.values() if serving else ())
-            if each.state is RegistrationState.REGISTERED
-        ]
-        errors = [each for each in await asyncio.gather(*map(_error_of, registered)) if each]
+        """200 if our sockets answer, or are not served yet; 503 with those that don't."""
+        # A restart would not end what a process waits for.
+        errors = await self.face.deaf() if self.face else []
         if errors:
             return HTTPStatus.SERVICE_UNAVAILABLE, _lines(*errors)
-        return HTTPStatus.OK, _lines(f"ok: {count(len(registered), 'socket')} answered")
+        return HTTPStatus.OK, _lines("ok")
 
     async def readyz(self) -> ProbeResult:
         """200 if all is registered, and the files are there; 503 with the reasons."""
-        serving = self.serving
-        if serving is None:
-            return HTTPStatus.SERVICE_UNAVAILABLE, _lines(self._waits_for)
-        state = serving.node.state
-        if state.scan_error or state.inventory is None:
-            return HTTPStatus.SERVICE_UNAVAILABLE, _lines(state.scan_error or FIRST_SCAN)
-        if errors := self._process.files.errors:
-            return HTTPStatus.SERVICE_UNAVAILABLE, _lines("not ready", *errors)
-        registrations = sorted(serving.resources.registrations.items())
-        active = [each for _, each in registrations if each.devices]
-        if not active:
-            reasons = [problem.text for problem in state.inventory.problems]
-            reasons += [
-                f"{device.id}: {problem.text}"
-                for device in state.advertised.not_offered
-                for problem in device.reasons
-            ]
-            return HTTPStatus.OK, _lines("ok: nothing to register", *reasons)
-        ready = all(each.state is RegistrationState.REGISTERED for each in active)
-        status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
-        return status, _lines("ok" if ready else "not ready", *map(_line, active))
+        face, reasons = self.face, [*self._waits_for]
+        if face is None or reasons:
+            return HTTPStatus.SERVICE_UNAVAILABLE, _lines(*reasons)
+        if reasons := [*self._process.files.errors, *face.unready()]:
+            return HTTPStatus.SERVICE_UNAVAILABLE, _lines("not ready", *reasons)
+        return HTTPStatus.OK, _lines("ok", *face.told())
 
     async def devices(self) -> tuple[int, bytes]:
         """This node's devices and who has them; 503 before the first scan."""
-        serving = self.serving
-        if serving is None:
-            table = self._settings.table(self.mode, SOURCE, (), [self._waits_for])
-        else:
-            table = await self._table(serving)
+        face, holders, problems = self.face, _NOBODY, [*self._waits_for]
+        if face is not None:
+            holders, unknown = await face.holders()
+            inventory = face.node.state.inventory
+            problems += self._process.files.errors
+            problems += [each.text for each in inventory.problems] if inventory else []
+            problems += unknown
+        offered = rows(face.node.state.advertised, holders) if face else ()
+        source = SOURCES[self._settings.api]
+        table = self._settings.table(self.mode, source, offered, problems)
         # While another plugin serves here, or a read hangs, an empty table says nothing.
-        has_scanned = serving is not None and serving.node.state.inventory is not None
+        has_scanned = face is not None and face.node.state.inventory is not None
         status = HTTPStatus.OK if has_scanned else HTTPStatus.SERVICE_UNAVAILABLE
         return status, msgspec.json.encode(table)
 
-    async def _table(self, serving: DevicePlugin) -> Table:
-        snapshot = await serving.holders.snapshot()
-        state = serving.node.state
-        problems = [FIRST_SCAN]
-        if state.inventory is not None:
-            problems = [problem.text for problem in state.inventory.problems]
-        problems = [*filter(None, [state.scan_error]), *self._process.files.errors, *problems]
-        problems += snapshot.problems
-        devices = rows(state.advertised, snapshot.holders)
-        return self._settings.table(state.mode, SOURCE, devices, problems)
-
     @property
-    def _waits_for(self) -> str:
-        return self._process.folder.lock.waits_for or FIRST_SCAN
+    def _waits_for(self) -> list[str]:
+        """Why nothing is known of the devices, or not what it should be."""
+        if self.face is None:
+            return [self._process.folder.lock.waits_for or FIRST_SCAN]
+        state = self.face.node.state
+        if state.scan_error:
+            return [state.scan_error]
+        return [FIRST_SCAN] if state.inventory is None else []
 
 
-async def _error_of(registration: Registration) -> str:
-    server = registration.server
-    if server is None:
-        return ""
-    try:
-        await server.alive(CALL_SECONDS)
-    except KubeletError as error:
-        return str(error) if registration.server is server else ""  # else it was just replaced
-    return ""
-
-
-def _line(registration: Registration) -> str:
-    error = f": {registration.error}" if registration.error else ""
-    devices = count(len(registration.devices), "device")
-    return f"{registration.resource} {registration.state} ({devices}){error}"
+_NOBODY: Final[Holders] = {}
 
 
 def _lines(*lines: str) -> str:

@@ -1,4 +1,8 @@
-"""The plugin process: how it starts, serves its node in one mode, and ends."""
+"""The process of a node: how it starts, serves its devices by one API, and ends.
+
+It waits for the node's lock: one accelbind per node. SIGTERM or SIGINT ends it, once the calls of
+the kubelet that are running are finished.
+"""
 
 import asyncio
 import contextlib
@@ -8,16 +12,18 @@ from typing import Any, Final
 import structlog
 
 from plugin.device_plugin.face import DevicePlugin
+from plugin.dra.face import DraDriver, written_folders
+from plugin.face import Face
 from plugin.metrics import ModeCollector
 from plugin.mode import ModeChoice, ask_once, ask_until_answered, choose, without_annotation
+from plugin.node_process import NodeProcess
 from plugin.probes import Probes
-from plugin.settings import PluginSettings
+from plugin.settings import Api, PluginSettings
 from services.devices.model import PluginMode
-from services.kube.config import may_reach
+from services.kube.config import NO_KUBECONFIG, may_reach
 from services.kube.connection import ApiConnection, connector
 from services.node.events import EventReason
 from services.node.last_mode import last_mode
-from services.node.process_parts import NodeProcess
 from services.process.blocking import DaemonExecutor
 from services.process.errors import AccelbindError, ClusterError, HardwareError, KubeletError
 from services.process.http import MetricsServer
@@ -44,14 +50,17 @@ async def run(
     """Serve this node's devices to its kubelet until SIGTERM or SIGINT.
 
     Raises:
-        AccelbindError: It can't start: a port is in use, a path is too long, or the kubeconfig
-            can't be used. Or it has to start again, to serve in another mode.
+        AccelbindError: It can't start: a port is in use, a path is too long, the kubeconfig can't
+            be used, or there is none with `--api dra`. Or it has to start again, to serve in
+            another mode.
     """
     asyncio.get_running_loop().set_default_executor(DaemonExecutor())
     connection = None
     with stop_signals() as stop:
         if may_reach(settings.kubeconfig):
             connection = ApiConnection(connector(settings.kubeconfig))
+        elif settings.api is Api.DRA:
+            raise ClusterError(NO_KUBECONFIG)
         else:
             log.warning(
                 "no access to the API server: --mode counts whatever the node's annotation says, no"
@@ -83,10 +92,10 @@ class Plugin:
     ) -> None:
         self.settings = settings
         self.process = process = NodeProcess(
-            "plugin",
+            "dra" if settings.api is Api.DRA else "plugin",
             settings,
             connection,
-            folders=[settings.cdi_dir],
+            folders=written_folders(settings) if settings.api is Api.DRA else [settings.cdi_dir],
             driver_calls=driver_calls,
             version=version,
         )
@@ -94,14 +103,15 @@ class Plugin:
         self.mode = ModeCollector(ModeChoice(settings.mode, "flag"))
         self._connection = connection
         self._last_mode: PluginMode | None = None
-        self._is_answered = False
-        """Whether the API server has returned the node's annotations."""
-        process.registry.register(self.mode)
+        self._is_asking = False
+        """Whether the API server has not returned the node's annotations yet."""
+        if settings.api is Api.DEVICE_PLUGIN:
+            process.registry.register(self.mode)
 
     @property
-    def serving(self) -> DevicePlugin | None:
+    def face(self) -> Face | None:
         """What serves; None before the mode is known."""
-        return self.probes.serving
+        return self.probes.face
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set.
@@ -119,7 +129,7 @@ class Plugin:
             write_ports(settings.ports_file, {"metrics": server.port})
             log.info(
                 "plugin starts",
-                mode=settings.mode.value,
+                api=settings.api.value,
                 node=settings.node_name,
                 root=str(settings.root),
                 kubelet_dir=str(settings.kubelet_dir),
@@ -150,8 +160,8 @@ class Plugin:
         log.info("plugin ended")
 
     async def _read_sensors(self) -> None:
-        if self.serving is not None:
-            await self.serving.node.collector.read_sensors()
+        if self.face is not None:
+            await self.face.node.collector.read_sensors()
 
     async def _run_tasks(self, stop: asyncio.Event) -> str:
         """Run the tasks of the process; return why it ends."""
@@ -168,11 +178,14 @@ class Plugin:
 
     def _ends(self, stop: asyncio.Event) -> dict[str, Coroutine[Any, Any, object]]:
         folder = self.process.folder
-        return {
+        ends: dict[str, Coroutine[Any, Any, object]] = {
             STOPPED: stop.wait(),
             REMOVED: folder.until(lambda: folder.removed),
             LOCK_LOST: folder.until(lambda: folder.lock.is_lost),
         }
+        if self._is_asking and self._connection is not None:
+            ends[ANOTHER_MODE] = self._until_another_mode(self._connection)
+        return ends
 
     async def _become_ready(self) -> None:
         """Wait for the lock, then decide about the node's mode."""
@@ -182,10 +195,11 @@ class Plugin:
             text = f"{lock.waits_for}: this one waits until it ends"
             self._record("plugin", EventReason.SECOND_PLUGIN, text)
         await folder.until(lambda: lock.is_active)
-        self._last_mode = await self._read_last_mode()
-        if self._connection is not None:
-            annotations = await ask_once(self._connection, self.settings.node_name)
-            self._decide(annotations)
+        if self.settings.api is Api.DRA:  # which offers all that there is
+            self.mode.choice = ModeChoice(PluginMode.REGION, "flag")
+        elif self._connection is not None:
+            self._last_mode = await self._read_last_mode()
+            self._decide(await ask_once(self._connection, self.settings.node_name))
 
     async def _read_last_mode(self) -> PluginMode | None:
         folder = self.process.folder.path
@@ -201,7 +215,7 @@ class Plugin:
     def _decide(self, annotations: Mapping[str, str] | None) -> None:
         """Note the node's mode, and report it; None if its annotations are unknown."""
         configured, last = self.settings.mode, self._last_mode
-        self._is_answered = annotations is not None
+        self._is_asking = annotations is None
         if annotations is None:
             self.mode.choice = without_annotation(configured, last)
             return
@@ -219,22 +233,20 @@ class Plugin:
 
     async def _serve(self, stop: asyncio.Event) -> str:
         """Serve until one of the ends has come, and return its name."""
-        ends = self._ends(stop)
-        if self._connection is not None and not self._is_answered:
-            ends[ANOTHER_MODE] = self._until_another_mode(self._connection)
+        face = self.probes.face = self._face()
+        self.probes.mode = self.mode.choice.mode
         async with asyncio.TaskGroup() as group:
-            choice = self.mode.choice
-            log.info("the node's mode", mode=choice.mode.value, source=choice.source)
-            serving = DevicePlugin(choice.mode, self.settings, self.process, group)
-            self.probes.mode, self.probes.serving = choice.mode, serving
-            running = group.create_task(serving.run())
-            reason = await first_of(ends)
-            # The scans end first: none of them may offer again what ends. No empty list is sent:
-            # the devices will be back soon, and the kubelet keeps their number meanwhile.
+            running = group.create_task(face.run())
+            reason = await first_of(self._ends(stop))
             running.cancel()
-            await asyncio.wait([running])
-            serving.resources.close()
         return reason
+
+    def _face(self) -> Face:
+        settings, process, choice = self.settings, self.process, self.mode.choice
+        if settings.api is Api.DRA and self._connection is not None:
+            return DraDriver(settings, process, self._connection)
+        log.info("the node's mode", mode=choice.mode.value, source=choice.source)
+        return DevicePlugin(choice.mode, settings, process)
 
     async def _until_another_mode(self, connection: ApiConnection) -> None:
         """Ask for the annotations until they are known; return if they name another mode."""

@@ -15,11 +15,8 @@ import pytest
 import yaml
 
 from accelbind.device_classes import type_class
-from dra.composition import DraParts
-from dra.process import Dra
-from dra.settings import DraSettings
 from plugin.process import Plugin
-from plugin.settings import PluginSettings
+from plugin.settings import Api, PluginSettings
 from services.containers import holder_source
 from services.devices.model import PluginMode
 from services.kube.connection import ApiConnection, connector
@@ -55,7 +52,7 @@ def plugin(settings: Mapping[str, Any], connection: ApiConnection) -> Serve:
 
 
 def driver(settings: Mapping[str, Any], connection: ApiConnection) -> Serve:
-    return Dra(DraParts(DraSettings(**settings), connection)).serve
+    return Plugin(PluginSettings(api=Api.DRA, **settings), connection).serve
 
 
 @dataclass

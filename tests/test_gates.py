@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 
 from tests.support import REPOSITORY, require
 
-ROOMS = ("accelbind", "webhook", "plugin", "dra", "certs", "services", "simulator")
+ROOMS = ("accelbind", "webhook", "plugin", "certs", "services", "simulator")
 LONGEST_MODULE = 400
 LONGEST = {"services/node/ledger.py": 500}
 """All rules for a node's devices are in one module."""

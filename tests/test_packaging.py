@@ -8,7 +8,7 @@ import pytest
 from accelbind import __version__
 from tests.support import REPOSITORY, clean_environment
 
-ROOMS = {"accelbind", "webhook", "plugin", "dra", "certs", "services", "simulator"}
+ROOMS = {"accelbind", "webhook", "plugin", "certs", "services", "simulator"}
 
 
 @pytest.fixture(scope="module")

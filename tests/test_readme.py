@@ -7,7 +7,7 @@ import pytest
 
 from tests.support import REPOSITORY
 
-PACKAGES = ("accelbind", "certs", "dra", "plugin", "services", "simulator", "tools", "webhook")
+PACKAGES = ("accelbind", "certs", "plugin", "services", "simulator", "tools", "webhook")
 NAMED = {
     "module": re.compile(rf"`((?:{'|'.join(PACKAGES)})(?:\.\w+)+)`"),
     "file": re.compile(r"`((?:[\w.-]+/)+[\w-]+\.(?:py|proto|yaml|md|json))`"),

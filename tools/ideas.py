@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOMS = ("accelbind", "webhook", "plugin", "dra", "certs", "services")
+ROOMS = ("accelbind", "webhook", "plugin", "certs", "services")
 GENERATED = ("_pb2.py", "_pb2_grpc.py")
 
 

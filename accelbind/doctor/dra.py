@@ -8,7 +8,7 @@ from typing import Final
 from accelbind.doctor.kubelet import connect_error
 from accelbind.doctor.model import Line, failed, ok, skipped, warning
 from accelbind.doctor.node import Node
-from dra.book import FOLDER, ClaimBook, ClaimEntry
+from plugin.dra.book import FOLDER, ClaimBook, ClaimEntry
 from services.containers.holder_source import HolderSource
 from services.devices.cdi import claim_file
 from services.devices.cdi_files import CdiFolder

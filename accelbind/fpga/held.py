@@ -5,8 +5,8 @@ import time
 from typing import Final
 
 from accelbind.plain_port import NoAnswer, PlainPort
-from dra.book import FOLDER as CLAIMS
-from dra.book import ClaimBook, ClaimHolders
+from plugin.dra.book import FOLDER as CLAIMS
+from plugin.dra.book import ClaimBook, ClaimHolders
 from plugin.settings import PluginSettings
 from services.containers.holder_source import HolderSource
 from services.containers.holders import Holders

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -12,8 +12,9 @@ from plugin.device_plugin.hook_server import HookServer
 from plugin.device_plugin.metrics import PluginMetrics
 from plugin.device_plugin.server import ResourceServer
 from plugin.device_plugin.starts import Starts
-from plugin.settings import PluginSettings, Programming
-from services.containers.holders import FPGA_RESOURCES
+from plugin.node_process import NodeProcess
+from plugin.settings import PluginSettings
+from services.containers.holders import FPGA_RESOURCES, Holders
 from services.devices.cdi import DEVICE_KIND, KIND, CdiHook
 from services.devices.model import Device, PluginMode
 from services.kubelet.checkpoint import KubeletFiles
@@ -24,33 +25,35 @@ from services.node.counted import CountedResources
 from services.node.device_list import DeviceListServer
 from services.node.kept_files import Kept, KeptFiles
 from services.node.last_mode import ModeKeeper, enter_mode
-from services.node.process_parts import NodeProcess
 from services.node.reading import holder_source, rules_of
-from services.node.registration import Registration
+from services.node.registration import Registration, RegistrationState
 from services.node.resource_set import ResourceSet
 from services.node.service import NodeService
 from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError, KubeletError
+from services.process.text import count
 from services.programming.records import FOLDER, PortRecords
 
 LEFTOVER_CHECKS: Final = 3
 LEFTOVER_SECONDS: Final = 2.0
 ANSWER_SECONDS: Final = 2.0
 
+CALL_SECONDS: Final = 2.0
+"""For a socket of ours to answer a probe."""
+
 HOOK_SOCKET: Final = "hook.sock"
 """The socket for the OCI hook, in `--state-dir`."""
 
 
 class DevicePlugin:
-    """Serves a node's devices in one mode; registrations run in `group`."""
+    """Serves a node's devices in one mode."""
 
     def __init__(
         self,
         mode: PluginMode,
         settings: PluginSettings,
         process: NodeProcess,
-        group: asyncio.TaskGroup,
     ) -> None:
         calls = process.calls
         self.mode = mode
@@ -62,16 +65,16 @@ class DevicePlugin:
         self._records = PortRecords(settings.state_dir / FOLDER)
         self._pod_resources = pod_resources_socket(settings.kubelet_dir)
         self._files = KubeletFiles(settings.kubelet_dir, settings.pod_logs_dir, calls)
-        self.holders = holder_source(settings, calls)
+        self.source = holder_source(settings, calls)
         self._counted = CountedResources(process.folder.socket)
-        self.resources = ResourceSet(self._registration, group, self._counted, on_end=self._forget)
-        programs = mode is PluginMode.REGION and settings.programming is not Programming.NONE
+        self.resources = ResourceSet(self._registration, self._counted, on_end=self._forget)
+        programs = mode is PluginMode.REGION and settings.programs
         self.node = NodeService(
             settings,
             NodeState(rules_of(settings, mode, settings.units, programs=programs)),
             calls=calls,
             driver_calls=process.driver_calls,
-            holders=self.holders,
+            holders=self.source,
             metrics=process.node_metrics,
             events=process.events,
             records=self._records,
@@ -92,10 +95,15 @@ class DevicePlugin:
         )
 
     async def run(self) -> None:
-        """Enter the mode, then serve in it until cancelled; registrations go on."""
+        """Enter the mode, then serve in it until cancelled.
+
+        No empty list is sent at the end: the devices will be back soon, and the kubelet keeps their
+        number meanwhile.
+        """
         process = self._process
         may_note = await enter_mode(self.mode, process.folder.path, self._records, process.calls)
-        async with asyncio.TaskGroup() as group:
+        # The loops end before the registrations: none of them may offer again what has ended.
+        async with self.resources.serving(), asyncio.TaskGroup() as group:
             for name, loop in self._loops():
                 group.create_task(loop, name=name)
             group.create_task(self._take_over(), name="leftovers")
@@ -107,12 +115,54 @@ class DevicePlugin:
         yield from self.node.loops()
         yield (
             "holders",
-            self.holders.follow_forever(self.node.state.rescan, self.resources.resend),
+            self.source.follow_forever(self.node.state.rescan, self.resources.resend),
         )
         for kind, publisher in self.cdi.items():
             yield f"cdi {kind}", publisher.write_forever()
         if self._is_hooked:
             yield "hook", self._hook_server().serve()
+
+    # As `plugin.face` says
+
+    async def deaf(self) -> list[str]:
+        """Why resources that are registered don't answer."""
+        # One that isn't registered doesn't count: without a kubelet the plugin is alive, and not
+        # ready.
+        registered = [
+            each
+            for each in self.resources.registrations.values()
+            if each.state is RegistrationState.REGISTERED
+        ]
+        return [*filter(None, await asyncio.gather(*map(_error_of, registered)))]
+
+    def unready(self) -> list[str]:
+        """The resources with devices that aren't registered."""
+        active = [each for each in self.resources.registrations.values() if each.devices]
+        return sorted(
+            map(_line, (each for each in active if each.state is not RegistrationState.REGISTERED))
+        )
+
+    def told(self) -> list[str]:
+        """The resources with devices, or why there is none."""
+        active = [each for each in self.resources.registrations.values() if each.devices]
+        if active:
+            return sorted(map(_line, active))
+        state = self.node.state
+        problems = [*(state.inventory.problems if state.inventory else ())]
+        return [
+            "nothing to register",
+            *(problem.text for problem in problems),
+            *(
+                f"{device.id}: {problem.text}"
+                for device in state.advertised.not_offered
+                for problem in device.reasons
+            ),
+        ]
+
+    async def holders(self) -> tuple[Holders, Sequence[str]]:
+        """Who has devices, and what is unknown of that."""
+        snapshot = await self.source.snapshot()
+        return snapshot.holders, snapshot.problems
 
     # What the kubelet counts
 
@@ -197,6 +247,23 @@ class DevicePlugin:
             count=lambda outcome: hook_calls.labels(outcome).inc(),
             kept=self._process.files,
         )
+
+
+async def _error_of(registration: Registration) -> str:
+    server = registration.server
+    if server is None:
+        return ""
+    try:
+        await server.alive(CALL_SECONDS)
+    except KubeletError as error:
+        return str(error) if registration.server is server else ""  # else it was just replaced
+    return ""
+
+
+def _line(registration: Registration) -> str:
+    error = f": {registration.error}" if registration.error else ""
+    devices = count(len(registration.devices), "device")
+    return f"{registration.resource} {registration.state} ({devices}){error}"
 
 
 def _is_fpga(resource: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Final
 
 import structlog
 
-from plugin.settings import PluginSettings, Programming
+from plugin.settings import PluginSettings
 from services.containers.approvals import Approvals, Start
 from services.containers.holders import FPGA_RESOURCES
 from services.containers.hook_call import require_no_plain_nodes
@@ -89,10 +89,10 @@ class Starts:
         events: EventRecorder,
         on_hook_missing: Callable[[], None],
     ) -> None:
-        enforce, programming = settings.enforce_mappings, settings.programming
+        enforce = settings.enforce_mappings
         self._is_hooked = settings.is_hooked(mode)
         self._chooses_functions = mode is PluginMode.REGION
-        self._programs = programming is not Programming.NONE
+        self._programs = settings.programs
         # If no API server is configured, no mapping can be read: `auto` doesn't ask for it then.
         self._needs_mapping = is_enforced(enforce, mode) and not (
             enforce is Enforce.AUTO and pods is None

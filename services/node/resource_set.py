@@ -1,7 +1,8 @@
 """The registrations of all resources of a node, as resources come, change and go."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
 
 import structlog
 
@@ -17,24 +18,33 @@ log = structlog.get_logger(component="node")
 class ResourceSet:
     """Starts, updates and ends registrations; `on_end` gets the resource of one that has ended.
 
-    An internal error of a registration ends the group.
+    An internal error of a registration ends all of them.
     """
 
     def __init__(
         self,
         create_registration: Callable[[str, Devices], Registration],
-        group: asyncio.TaskGroup,
         counted: Counted,
         *,
         on_end: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.registrations: dict[str, Registration] = {}
         self._create_registration = create_registration
-        self._group = group
+        self._group = asyncio.TaskGroup()
         self._counted = counted
         self._on_end = on_end
         self._tasks: dict[str, asyncio.Task[None]] = {}
         """Of each registration, until it has ended."""
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Registrations run meanwhile; at the end their streams and sockets end."""
+        async with asyncio.TaskGroup() as self._group:
+            try:
+                yield
+            finally:
+                for task in self._tasks.values():
+                    task.cancel()
 
     def offer(self, resources: Mapping[str, Devices]) -> None:
         """Offer these resources; withdraw what the kubelet still counts of anything else."""
@@ -57,11 +67,6 @@ class ResourceSet:
             if server is not None and server.opened.is_set() and not server.cut.is_set():
                 server.resend()
                 return
-
-    def close(self) -> None:
-        """End all registrations with their streams and sockets; the group waits for them."""
-        for task in self._tasks.values():
-            task.cancel()
 
     def _offer(self, resource: str, devices: Devices) -> None:
         if resource in self.registrations:

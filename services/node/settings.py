@@ -109,7 +109,8 @@ class NodeSettings(ProcessSettings):
     clear_errors: Annotated[bool, Flag(group=CARDS)] = True
     """Clear the errors that a container left in a port, once nobody uses it."""
     kubelet_dir: Annotated[AbsolutePath, Flag("DIR", KUBELET)] = Path("/var/lib/kubelet")
-    """The kubelet's folder, with device-plugins/ and pod-resources/."""
+    """The kubelet's folder, with device-plugins/ and pod-resources/, and with --api dra plugins/
+    and plugins_registry/."""
     node_name: Annotated[
         str,
         Field(min_length=1, max_length=253),
@@ -117,7 +118,8 @@ class NodeSettings(ProcessSettings):
     ] = Field(default_factory=default_node_name)
     """This node's name in the cluster."""
     kubeconfig: Annotated[AbsolutePath | None, Flag("FILE", KUBELET, KUBECONFIG)] = None
-    """How to reach the API server, for mode region, the node's annotation and Events."""
+    """How to reach the API server: for mode region, the node's annotation and Events; with --api
+    dra for slices and claims."""
     pod_logs_dir: Annotated[AbsolutePath, Flag("DIR", KUBELET)] = Path("/var/log/pods")
     """The host's /var/log/pods, which says which pod has which UID. Needed in mode region and where
     mappings are checked: without it, no container with a device starts there."""
@@ -126,7 +128,8 @@ class NodeSettings(ProcessSettings):
     it), leave (don't measure them). They are never set."""
     enforce_mappings: Annotated[Enforce, Flag("WHEN", PROGRAMMING)] = Enforce.AUTO
     """When to check before a container starts that its namespace maps what it was given: auto (in
-    modes region and regiondevel), always (in mode af too), never."""
+    modes region and regiondevel; with --api dra unless a pod requests a function that must be there
+    by fpga.intel.com/af-…, which the webhook sees), always (in mode af too), never."""
     bitstreams: Annotated[AbsolutePath, Flag("DIR", PROGRAMMING)] = Path("/srv/intel.com/fpga")
     """Folder of this node's bitstreams."""
     state_dir: Annotated[AbsolutePath, Flag("DIR", PROGRAMMING)] = Path("/run/accelbind")

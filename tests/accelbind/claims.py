@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from dra.book import FOLDER, ClaimBook
-from dra.claims import ClaimRef
-from dra.wants import Kind, Want
+from plugin.dra.book import FOLDER, ClaimBook
+from plugin.dra.claims import ClaimRef
+from plugin.dra.wants import Kind, Want
 
 UID = "0a1b"
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dra.book import ClaimBook
+from plugin.dra.book import ClaimBook
 from services.devices.cdi import claim_file
 from tests.accelbind.claims import UID, with_claim
 from tests.accelbind.running import Done, run

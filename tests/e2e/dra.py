@@ -40,7 +40,8 @@ class Driver:
         ports.unlink(missing_ok=True)
         hosts.running["dra"] = hosts.processes.start(
             python_module(
-                *("simulator.command", "dra", *hosts.node_flags, "--ports-file", str(ports)),
+                *("simulator.command", "plugin", "--api", "dra", *hosts.node_flags),
+                *("--ports-file", str(ports)),
                 *("--kubeconfig", str(settings.kubeconfig), "--node-name", hosts.cluster.node),
                 *("--cdi-dir", str(settings.cdi_dir), "--scan-interval", "1"),
                 *("--healthy-after", "1"),

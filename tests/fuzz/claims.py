@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, Final, TypeAlias
 
-from dra.claims import FROM_CLAIM, FROM_CLASS
+from plugin.dra.claims import FROM_CLAIM, FROM_CLASS
 from simulator.cards import NLB0, NLB3
-from tests.dra.support import claim, config, result
 from tests.fuzz.mutations import bend_bytes, bend_json
+from tests.plugin.dra.support import claim, config, result
 
 Parts: TypeAlias = tuple[str, str]
 """The source of a configuration, and its parameters as text: keys may be there twice."""

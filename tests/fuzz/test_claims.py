@@ -11,19 +11,19 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from dra.book import ClaimBook
-from dra.claims import FROM_CLAIM
-from dra.driver import MAX_ERROR, Driver
-from dra.metrics import DraMetrics
+from plugin.dra.book import ClaimBook
+from plugin.dra.claims import FROM_CLAIM
+from plugin.dra.driver import MAX_ERROR, Driver
+from plugin.dra.metrics import DraMetrics
 from services.containers.permission import Enforce
 from services.containers.pod_source import ApiServerPods
 from services.kubelet import dra_pb2 as pb
 from services.mappings.index import NamespaceMappings, build_index
 from services.mappings.model import parse
 from simulator.cards import NLB3
-from tests.dra.support import Known, claim, config, mapping, preparation, region, result
-from tests.dra.test_wants import DEVICES, OTHER
 from tests.fuzz.claims import make_claim
+from tests.plugin.dra.support import Known, claim, config, mapping, preparation, region, result
+from tests.plugin.dra.test_wants import DEVICES, OTHER
 from tests.support import soak, soaking
 
 NUMBER = 100_000 if soaking() else 200

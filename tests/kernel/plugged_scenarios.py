@@ -146,7 +146,9 @@ def test_an_adapter_in_another_port_is_another_device(bed: Bed, cluster: Cluster
 @pytest.mark.usefixtures("clean")
 def test_slices_follow_what_is_plugged(bed: Bed, cluster: Cluster) -> None:
     write_type(bed, [USB], TTY, name="adapter")
-    with cluster.serving("dra", "--device-types", TYPES, "--scan-interval", "600"):
+    with cluster.serving(
+        "plugin", "--api", "dra", "--device-types", TYPES, "--scan-interval", "600"
+    ):
         for commands, expected in (
             (adapter("a", 0), {"adapter-1-1"}),
             (f"{unplug('a')}\n{plug('a', 1)}", {"adapter-2-1"}),

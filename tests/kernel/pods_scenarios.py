@@ -196,12 +196,11 @@ def test_a_card_is_withdrawn_before_its_driver_is_bound_anew(cluster: Cluster) -
         cluster.offers("dfl-port.0", "dfl-port.1")
 
 
-@pytest.mark.parametrize("command", ["plugin", "dra"])
+@pytest.mark.parametrize("flags", [("--mode", "af"), ("--api", "dra", "--cdi-dir", "/run/k/cdi")])
 def test_cards_that_are_all_removed_at_once_are_gone_within_two_seconds(
-    bed: Bed, cluster: Cluster, command: str
+    bed: Bed, cluster: Cluster, flags: tuple[str, ...]
 ) -> None:
-    flags = ("--mode", "af") if command == "plugin" else ("--cdi-dir", "/run/k/cdi")
-    with cluster.serving(command, *flags, "--scan-interval", "600"):
+    with cluster.serving("plugin", *flags, "--scan-interval", "600"):
         eventually(lambda: cluster.devices() and not any(cluster.devices().values()), SECONDS)
         orders = [(f"{PCI}/devices/{each}/remove", "1") for each in ADDRESSES]
         seconds = bed.call("seconds_until_gone", *orders)
@@ -224,7 +223,9 @@ def test_a_port_that_was_released_and_assigned_is_enabled_without_a_person(
 
 def test_a_claim_is_prepared_by_programming(bed: Bed, cluster: Cluster) -> None:
     cluster.prepare_claims()
-    with cluster.serving("dra", "--cdi-dir", "/run/k/cdi", "--scan-interval", "0.5"):
+    with cluster.serving(
+        "plugin", "--api", "dra", "--cdi-dir", "/run/k/cdi", "--scan-interval", "0.5"
+    ):
         eventually(lambda: len(cluster.published()) == 2, SECONDS)
         cluster.claims("p", "nlb3")
         cluster.claims("q", "nlb0")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from dra.slices import slice_name
+from plugin.dra.slices import slice_name
 from simulator.apiserver.crd import compile_expression
 from simulator.apiserver.standin import ApiServerStandIn
 from simulator.cards import NLB0, NLB3, CardSpec, Rack

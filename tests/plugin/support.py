@@ -106,8 +106,8 @@ def functions(*afus: str, interface: str = A10_INTERFACE) -> list[dict[str, str]
 
 def serving(plugin: Plugin) -> DevicePlugin:
     """What serves in the node's mode, which must have begun."""
-    assert plugin.serving is not None
-    return plugin.serving
+    assert isinstance(plugin.face, DevicePlugin)
+    return plugin.face
 
 
 def is_running(state: PodState) -> bool:

@@ -44,7 +44,7 @@ async def test_a_restarted_plugin_and_kubelet_know_a_held_port(bed: Bed) -> None
     async with bed.running() as plugin:
         await bed.kubelet.until(lambda: bed.kubelet.capacity.get(OTHER) == 1)
         assert bed.kubelet.allocatable[OTHER] == 0
-        assert serving(plugin).holders.holders.keys() == {(AF, "dfl-port.0")}
+        assert serving(plugin).source.holders.keys() == {(AF, "dfl-port.0")}
 
 
 async def test_a_region_that_a_container_has_is_no_free_port_after_a_change_of_mode(

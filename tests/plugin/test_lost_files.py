@@ -145,7 +145,7 @@ async def test_a_mounted_folder_that_was_removed_ends_the_plugin(
         (short_dir / which).symlink_to(f"/proc/self/fd/{folder}")
         plugin = Plugin(settings(short_dir, cdi_dir=short_dir / "cdi"))
         task = asyncio.create_task(plugin.serve(asyncio.Event()))
-        await eventually_async(lambda: plugin.serving and plugin.serving.node.state.inventory)
+        await eventually_async(lambda: plugin.face and plugin.face.node.state.inventory)
         await eventually_async(lambda: removed(host))
         async with asyncio.timeout(60):
             with pytest.raises(AccelbindError, match=f"{which} was removed on the host"):

@@ -241,8 +241,8 @@ async def _plugin_with_uevents(node: Node) -> AsyncIterator[socket.socket]:
         """That of what serves then."""
 
         def request(self) -> None:
-            if plugin.serving is not None:
-                plugin.serving.node.state.rescan.request()
+            if plugin.face is not None:
+                plugin.face.node.state.rescan.request()
 
     kernel, received = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     received.setblocking(False)  # noqa: FBT003 - the standard library's signature

@@ -1,6 +1,5 @@
 """Metrics of the processes, from the registries that they fill."""
 
-import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -10,11 +9,10 @@ from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.metrics_core import Metric
 
 from certs.metrics import CertsMetrics
-from dra.composition import DraParts
-from dra.settings import DraSettings
 from plugin.device_plugin.face import DevicePlugin
+from plugin.dra.face import DraDriver
 from plugin.process import Plugin
-from plugin.settings import PluginSettings
+from plugin.settings import Api, PluginSettings
 from services.devices.model import PluginMode
 from services.kube.client import ClusterClient
 from services.kube.config import Access
@@ -97,14 +95,17 @@ def of_webhook() -> CollectorRegistry:
 def of_plugin() -> CollectorRegistry:
     settings = PluginSettings(node_name="n1")
     process = Plugin(settings).process
-    DevicePlugin(PluginMode.AF, settings, process, asyncio.TaskGroup())
+    DevicePlugin(PluginMode.AF, settings, process)
     return process.registry
 
 
 def of_dra() -> CollectorRegistry:
     access = Access(server="http://127.0.0.1:1")
     connection = ApiConnection(lambda: ClusterClient(access))
-    return DraParts(DraSettings(node_name="n1"), connection).registry
+    settings = PluginSettings(api=Api.DRA, node_name="n1")
+    process = Plugin(settings, connection).process
+    DraDriver(settings, process, connection)
+    return process.registry
 
 
 def of_certs() -> CollectorRegistry:
@@ -122,7 +123,7 @@ def _registry(component: str) -> CollectorRegistry:
 PROCESSES: Final[dict[str, Callable[[], CollectorRegistry]]] = {
     "webhook": of_webhook,
     "plugin": of_plugin,
-    "dra": of_dra,
+    "plugin --api dra": of_dra,
     "certs run": of_certs,
 }
 """Command of the process → its registry."""

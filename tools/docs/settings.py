@@ -10,7 +10,6 @@ from pydantic.fields import FieldInfo
 
 from accelbind.run import help_text
 from certs.settings import CertsSettings
-from dra.settings import DraSettings
 from plugin.settings import PluginSettings
 from services.process.settings import (
     TIME,
@@ -27,7 +26,6 @@ from webhook.settings import WebhookSettings
 MODELS: Final[dict[str, type[Settings]]] = {
     "webhook": WebhookSettings,
     "plugin": PluginSettings,
-    "dra": DraSettings,
     "certs run": CertsSettings,
 }
 """Command of the process → its settings."""

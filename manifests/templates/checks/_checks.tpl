@@ -239,11 +239,10 @@ longer renders. Takes what was found and the context.
 {{/* Takes what was found, the pools, and the flags of each command. */}}
 {{- define "accelbind.checkPools" -}}
 {{- $found := index . 0 }}{{ $known := index . 2 }}{{ $earlier := list }}
-{{- $flags := dict "--log-level" "logLevel" "--mode" "mode" "--units" "units" "--enforce-mappings" "enforceMappings" "--programming" "programming" "--hook-path" "programming" "--cdi" "cdi" "--cdi-dir" "cdi" "--device-types" "deviceTypes" "--resource-domain" "deviceTypes.domains" }}
+{{- $flags := dict "--log-level" "logLevel" "--api" "driver" "--mode" "mode" "--units" "units" "--enforce-mappings" "enforceMappings" "--programming" "programming" "--hook-path" "programming" "--cdi" "cdi" "--cdi-dir" "cdi" "--device-types" "deviceTypes" "--resource-domain" "deviceTypes.domains" }}
 {{- range $at, $given := index . 1 }}
 {{- $path := printf "pools[%d]" $at }}
-{{- $command := $given.driver | default "plugin" }}
-{{- include "accelbind.arguments" (list $found $path $given $flags $command (get $known $command)) }}
+{{- include "accelbind.arguments" (list $found $path $given $flags "plugin" $known.plugin) }}
 {{- include "accelbind.workload" (list $found $path $given) }}
 {{- if and (hasKey $given "nodeSelector") (not $given.nodeSelector) }}
 {{- include "accelbind.problem" (list $found (printf "%s.nodeSelector is empty: name a label, or remove it for accelbind.dev/plugin: \"true\"" $path)) }}

@@ -5,8 +5,8 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from dra.book import FOLDER, ClaimBook
-from dra.claims import ClaimRef
+from plugin.dra.book import FOLDER, ClaimBook
+from plugin.dra.claims import ClaimRef
 from services.devices.dra import DRIVER
 from services.kubelet.sockets import (
     checkpoint_file,

@@ -12,7 +12,7 @@ COMPOSED = re.compile(r"(afu|interface)-id-.*|.*-unreadable")
 def test_the_table_has_the_codes_that_are_made_and_no_others() -> None:
     sources = "".join(
         path.read_text()
-        for room in ("services", "plugin", "dra", "accelbind")
+        for room in ("services", "plugin", "accelbind")
         for path in (REPOSITORY / room).rglob("*.py")
         if path != TABLE
     )

@@ -49,12 +49,9 @@ def make(resource: str, devices: Mapping[str, Device]) -> Registration:
 
 @asynccontextmanager
 async def fleet(counted: CountedResources = NONE) -> AsyncIterator[ResourceSet]:
-    async with asyncio.TaskGroup() as group:
-        each = ResourceSet(make, group, counted)
-        try:
-            yield each
-        finally:
-            each.close()
+    ours = ResourceSet(make, counted)
+    async with ours.serving():
+        yield ours
 
 
 async def test_a_resource_without_devices_ends_once_the_kubelet_counts_none_of_them(

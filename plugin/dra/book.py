@@ -1,0 +1,298 @@
+"""The claims that this node has reserved or prepared: a file each, `<uid>.json`.
+
+    file of a claim    what it says
+    absent             nothing of it is here
+    not committed      its devices are reserved; work on them may have begun
+    committed          it was answered, or is about to be
+
+A file is written before the step that it tells of, and removed when everything else of the claim
+is. Nothing is kept in memory: whoever asks reads the folder, so a driver that was killed goes on
+where it was. The folder is in memory (`/run`), as CDI files and what ports carry: after a reboot
+there is none of it. Files of another boot don't count.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from plugin.dra.claims import ClaimRef
+from plugin.dra.wants import Kind, Want
+from services.containers.holders import Holder, HolderReader, Holders
+from services.devices.dra import DraDevice
+from services.process.errors import HardwareError, NotAllowed
+from services.process.files import discard_unfinished, open_regular, replace_file
+from services.process.json import UNREADABLE
+from services.process.text import plain, quote
+from services.programming.records import BOOT_ID
+
+FOLDER: Final = "claims"
+"""Below `--state-dir`."""
+
+_SUFFIX: Final = ".json"
+_MAX_BYTES: Final = 1 << 20
+_UID: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
+
+
+class ClaimEntry(msgspec.Struct, frozen=True):
+    """A claim on this node."""
+
+    claim: ClaimRef
+    boot: str
+    wants: tuple[Want, ...]
+    is_committed: bool = False
+    file: str | None = None
+    """Its CDI file, empty if it has none; None if an older version has committed it."""
+    pods: tuple[str, ...] = ()
+    """UIDs of the pods that use it; none if an older version has written the file."""
+    is_leftover: bool = False
+    """Whether the kubelet did not know it when it was last asked."""
+
+    def devices(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Each device, also one that it only watches, and its claims to the hardware."""
+        for want in self.wants:
+            yield from zip(want.devices, want.claims, strict=True)
+
+    def held(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Each device that nobody else may have, and its claims to the hardware."""
+        for want in self.wants:
+            if want.kind is not Kind.ADMIN:
+                yield from zip(want.devices, want.claims, strict=True)
+
+    def ids(self) -> Iterator[str]:
+        """The ids on the node of the devices that nobody else may have."""
+        for want in self.wants:
+            if want.kind is not Kind.ADMIN:
+                yield from want.ids
+
+
+def is_uid(text: str) -> bool:
+    """Whether a text can be the UID of a claim."""
+    return _UID.fullmatch(text) is not None
+
+
+class ClaimBook:
+    """The claims of a node, in a folder that need not be there yet."""
+
+    def __init__(self, folder: Path, boot_id: Path = BOOT_ID) -> None:
+        self._folder = folder
+        self._boot = boot_id.read_text(encoding="ascii").strip()
+
+    def find(self, uid: str) -> ClaimEntry | None:
+        """What is here of a claim."""
+        return self._read(self.path(uid))
+
+    def entries(self) -> tuple[ClaimEntry, ...]:
+        """All claims that are here and can be read."""
+        return self._all()[0]
+
+    def uids(self) -> frozenset[str]:
+        """The UIDs of all claims that are here and can be read."""
+        return frozenset(entry.claim.uid for entry in self.entries())
+
+    def unreadable(self) -> tuple[str, ...]:
+        """Why others can't be read, and what to do."""
+        return tuple(self._all()[1])
+
+    def require_readable(self) -> tuple[ClaimEntry, ...]:
+        """All claims that are here.
+
+        Raises:
+            HardwareError: One can't be read; it may have any device.
+        """
+        entries, unreadable = self._all()
+        if unreadable:
+            raise HardwareError(f"it is unknown which devices claims have: {unreadable[0]}")
+        return entries
+
+    def reserve(self, claim: ClaimRef, wants: tuple[Want, ...], pods: tuple[str, ...] = ()) -> None:
+        """Reserve the devices of a claim; the caller has made sure that nobody has them."""
+        self._write(ClaimEntry(claim, self._boot, wants, pods=pods))
+
+    def commit(self, claim: ClaimRef, wants: tuple[Want, ...], file: str | None = None) -> None:
+        """Note that a claim is prepared, and its CDI file."""
+        known = self.find(claim.uid)
+        pods = known.pods if known else ()
+        self._write(ClaimEntry(claim, self._boot, wants, is_committed=True, file=file, pods=pods))
+
+    def note_pods(self, entry: ClaimEntry, pods: Collection[str] | None) -> None:
+        """Note which pods use a claim, as the kubelet says; None if it does not know the claim.
+
+        Raises:
+            HardwareError: The entry can't be written.
+        """
+        noted = msgspec.structs.replace(
+            entry, pods=tuple(sorted(pods)) if pods else entry.pods, is_leftover=pods is None
+        )
+        if noted != entry:
+            self._write(noted)
+
+    def note(self, claim: ClaimRef, wants: tuple[Want, ...]) -> str:
+        """The entry of a prepared claim as text, for `restore`."""
+        entry = ClaimEntry(claim, self._boot, wants, is_committed=True)
+        return msgspec.json.encode(entry).decode()
+
+    def restore(self, uid: str, note: str) -> bool:
+        """Write the entry of a claim again if a note of this boot has it.
+
+        Raises:
+            HardwareError: It can't be written.
+        """
+        try:
+            entry = msgspec.json.decode(note, type=ClaimEntry)
+        except UNREADABLE:
+            return False
+        if (entry.claim.uid, entry.boot) != (uid, self._boot):
+            return False
+        self._write(entry)
+        return True
+
+    def remove(self, uid: str) -> None:
+        """Forget a claim; it need not be here."""
+        discard_unfinished(self.path(uid))
+        try:
+            self.path(uid).unlink(missing_ok=True)
+        except OSError as error:
+            raise HardwareError(f"{self.path(uid)} can't be removed: {error.strerror}") from error
+
+    def others(
+        self, uid: str, wanted: Collection[str], devices: Mapping[str, DraDevice]
+    ) -> dict[str, ClaimRef]:
+        """The claims that have devices which a claim wants for itself, by device.
+
+        `devices` are those of the node.
+
+        Raises:
+            HardwareError: A claim can't be read, so it may have them.
+        """
+        others = {
+            device: entry.claim
+            for entry in self.require_readable()
+            if entry.claim.uid != uid
+            for device, _ in entry.held()
+            if device in wanted
+        }
+        return others or {
+            device: claim for device, claim in self.renamed(devices).items() if device in wanted
+        }
+
+    def renamed(self, devices: Mapping[str, DraDevice]) -> dict[str, ClaimRef]:
+        """The claims that have the hardware of devices by names that no device has now, by device.
+
+        The name of a device type has changed, or how many share a device of it.
+
+        Raises:
+            HardwareError: A claim can't be read, so it may have them.
+        """
+        return {
+            name: entry.claim
+            for entry in self.require_readable()
+            for held, claims in entry.held()
+            if held not in devices
+            for name, each in devices.items()
+            if not each.device.claims.isdisjoint(claims)
+        }
+
+    # For others
+
+    def committed(self) -> frozenset[str]:
+        """The devices that containers may change: those of committed claims.
+
+        Raises:
+            HardwareError: A claim can't be read.
+        """
+        committed = [entry for entry in self.require_readable() if entry.is_committed]
+        return frozenset(device for entry in committed for device, _ in entry.held())
+
+    def holders(self, pods: Holders) -> Holders:
+        """Who has devices: containers of pods, and the claims that can be read."""
+        holders = dict(pods)
+        for entry in self.entries():
+            holder = Holder(entry.claim.namespace, "", "", entry.claim.name)
+            for want in entry.wants:
+                if want.kind is not Kind.ADMIN:
+                    keys = ((want.own, each) for each in want.ids)
+                    holders |= {key: (*pods.get(key, ()), holder) for key in keys}
+        return holders
+
+    # The files
+
+    def path(self, uid: str) -> Path:
+        """The file of a claim.
+
+        Raises:
+            NotAllowed: The UID is none.
+        """
+        if not is_uid(uid):
+            raise NotAllowed(f"{quote(uid)} is not the UID of a claim")
+        return self._folder / f"{uid}{_SUFFIX}"
+
+    def _all(self) -> tuple[tuple[ClaimEntry, ...], list[str]]:
+        """All claims that are here, and why others can't be read."""
+        entries: list[ClaimEntry | None] = []
+        unreadable: list[str] = []
+        for path in self._paths(unreadable):
+            try:
+                entries.append(self._read(path))
+            except HardwareError as error:
+                unreadable.append(str(error))
+        return tuple(filter(None, entries)), unreadable
+
+    def _paths(self, unreadable: list[str]) -> list[Path]:
+        try:
+            paths = sorted(self._folder.iterdir())
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            unreadable.append(f"{self._folder} can't be read: {error.strerror}")
+            return []
+        # People copy files: what has no UID as its name is not ours.
+        return [each for each in paths if each.suffix == _SUFFIX and is_uid(each.stem)]
+
+    def _read(self, path: Path) -> ClaimEntry | None:
+        try:
+            with open_regular(path) as file:
+                entry = msgspec.json.decode(file.read(_MAX_BYTES), type=ClaimEntry)
+            if entry.claim.uid != path.stem:
+                raise ValueError(f"it is the entry of {entry.claim}, another claim")
+        except FileNotFoundError:
+            return None
+        except (OSError, *UNREADABLE) as error:
+            raise HardwareError(
+                f"{path} can't be read: {plain(str(error))}; once no container uses that claim:"
+                f" accelbind dra release {plain(path.stem)}"
+            ) from error
+        return entry if entry.boot == self._boot else None
+
+    def _write(self, entry: ClaimEntry) -> None:
+        path = self.path(entry.claim.uid)
+        try:
+            self._folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+            replace_file(path, msgspec.json.encode(entry), mode=0o600)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise HardwareError(f"{path} can't be written: {reason}") from error
+
+
+class ClaimHolders:
+    """Who has devices: claims, and pods that still have them from the device plugin."""
+
+    def __init__(self, book: ClaimBook, plugin: HolderReader) -> None:
+        self._book = book
+        self._plugin = plugin
+
+    @property
+    def holders(self) -> Holders:
+        """As `HolderReader` says."""
+        return self._book.holders(self._plugin.holders)
+
+    async def read(self) -> Holders:
+        """As `HolderReader` says."""
+        self._book.require_readable()
+        return self._book.holders(await self._plugin.read())
+
+    async def current(self) -> Holders:
+        """As `HolderReader` says."""
+        return self._book.holders(await self._plugin.current())

@@ -1,0 +1,356 @@
+"""Makes claims ready, and takes them back: a state machine whose state `plugin.dra.book` keeps.
+
+    absent ── check, reserve ──► reserved ── work, CDI file ──► committed
+       ▲                            │                               │
+       └────────────────────────── unprepare ──────────────────────┘
+
+A claim is prepared in these steps, each of which may be the last one before the process is killed:
+
+1. check: the claim of this UID, its configuration, its pod, what its namespace maps (`.wants`);
+2. reserve its devices, once nobody else has them;
+3. work: verify or program functions, under the card's lock;
+4. write the CDI file;
+5. commit; only then is the kubelet answered.
+
+The kubelet retries after an error or a crash, and the steps that were made cost nothing then.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+from weakref import WeakValueDictionary
+
+import structlog
+
+from plugin.dra.book import ClaimBook, ClaimEntry
+from plugin.dra.claim_files import CdiClaimFiles, Given
+from plugin.dra.claims import AllocatedClaim, ClaimRef, read_claim
+from plugin.dra.contents import require_regions
+from plugin.dra.wants import (
+    Kind,
+    MappingsNeeded,
+    Want,
+    decide,
+    located,
+    require_unchanged,
+)
+from services.containers.holders import HolderReader
+from services.containers.permission import Enforce
+from services.containers.pod_source import ApiServerPods
+from services.containers.wanted import StartingPod, confirm_pod
+from services.devices.dra import held_by_plugin
+from services.kube.client import is_outage, will_pass
+from services.node.regions import Readiness, RegionProgramming
+from services.node.state import NodeState
+from services.process.errors import (
+    AccelbindError,
+    ClusterError,
+    DeviceBusy,
+    DeviceHung,
+    TooSlow,
+)
+from services.process.text import listing
+
+PREPARE_SECONDS: Final = 40.0
+"""For one claim; the kubelet gives up after 45 s, with a message that explains nothing. It retries
+after 60 to 90 s: so waiting for a device and programming happen within the call."""
+
+WORK_SECONDS: Final = 36.0
+"""For programming a card, of these; the work goes on after that."""
+
+RETRIES: Final = "Kubernetes retries in 60 to 90 s"
+
+POLL_SECONDS: Final = 0.25
+"""Between two looks at whether a device was given back."""
+
+log = structlog.get_logger(component="dra")
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What preparing a claim needs to know of the node and the cluster."""
+
+    node_name: str
+    source: ApiServerPods
+    state: NodeState
+    """The node's devices; nothing is prepared before the first scan."""
+    plugin: HolderReader
+    """Which pods still have devices from the device plugin."""
+    enforce: Enforce
+    programs: bool
+    """Whether functions are programmed, or only verified."""
+
+
+class Preparation:
+    """Prepares claims.
+
+    The node is scanned when devices are taken or given back. `report` gets a claim and what was
+    programmed for it, or why that failed.
+    """
+
+    def __init__(
+        self,
+        book: ClaimBook,
+        regions: RegionProgramming,
+        files: CdiClaimFiles,
+        around: Surroundings,
+        *,
+        report: Callable[[AllocatedClaim, Readiness | AccelbindError], None],
+    ) -> None:
+        self._book = book
+        self._regions = regions
+        self._files = files
+        self._around = around
+        self._report = report
+        self._running: dict[str, _Work] = {}
+        self._locks = WeakValueDictionary[str, asyncio.Lock]()
+        """For the work on each claim, by UID."""
+        self._reserving = asyncio.Lock()
+        self.ends = False
+        """Whether the driver ends: no claim waits for a device that another one has."""
+
+    async def prepare(self, claim: ClaimRef) -> tuple[Given, ...]:
+        """Make a claim ready; return what its containers get.
+
+        Raises:
+            AccelbindError: It isn't ready; the text is for the pod's events.
+        """
+        work = self._running.get(claim.uid) or self._begin(claim)
+        # Pods that share a claim have it prepared at the same time: the work ends with their last
+        # call, so that none of them breaks it off for the others.
+        work.calls += 1
+        try:
+            async with asyncio.timeout(PREPARE_SECONDS):
+                return await asyncio.shield(work.task)
+        except asyncio.CancelledError as error:
+            if work.task.cancelled():
+                raise TooSlow(f"{claim} was taken back meanwhile") from error
+            raise
+        except TimeoutError as error:
+            raise TooSlow(
+                f"{claim} isn't ready after {PREPARE_SECONDS:g} s: {work.step}; {RETRIES}"
+            ) from error
+        finally:
+            work.calls -= 1
+            if not work.calls:
+                self._end(claim.uid, work)
+
+    async def unprepare(self, claim: ClaimRef) -> None:
+        """Take a claim back; it need not be here.
+
+        Raises:
+            AccelbindError: Something of it is left.
+        """
+        self._book.path(claim.uid)  # refuses what is no UID
+        if claim.uid in self._running:
+            self._end(claim.uid, self._running[claim.uid])
+        # Neither the API server nor a card is asked. Work that goes on holds the card's lock, and
+        # the card's records are empty until it ends: the next claim waits, or programs again.
+        async with self.lock(claim.uid):
+            await self._files.remove(claim.uid)
+            self._book.remove(claim.uid)  # last: until then a retry finds what is left
+        log.info("claim unprepared", claim=str(claim), uid=claim.uid)
+        self._around.state.rescan.request()
+
+    async def end_leftover(self, entry: ClaimEntry) -> bool:
+        """Take back a claim that nobody uses, unless something has happened to it meanwhile."""
+        uid = entry.claim.uid
+        if self.is_worked_on(uid):
+            return False
+        async with self.lock(uid):
+            if self._book.find(uid) != entry:
+                return False
+            await self._files.remove(uid)
+            self._book.remove(uid)
+        text = "a claim that nobody knows and uses was given back"
+        log.warning(text, claim=str(entry.claim), uid=uid)
+        self._around.state.rescan.request()
+        return True
+
+    def is_worked_on(self, uid: str) -> bool:
+        """Whether a claim is being prepared or taken back."""
+        lock = self._locks.get(uid)
+        return uid in self._running or (lock is not None and lock.locked())
+
+    async def _commit(self, ref: ClaimRef, wants: tuple[Want, ...]) -> tuple[Given, ...]:
+        file = self._files.describe(ref.uid, wants, self._book.note(ref, wants))
+        await self._files.write(ref.uid, file.content)
+        self.commit(ref, wants, file.content)  # after it: the claim's containers may start then
+        return file.given
+
+    def commit(self, ref: ClaimRef, wants: tuple[Want, ...], file: bytes) -> None:
+        """Note that a claim is prepared, and that its file is there."""
+        self._book.commit(ref, wants, file.decode())
+        self._around.state.rescan.request()
+
+    def _begin(self, claim: ClaimRef) -> "_Work":
+        work = self._running[claim.uid] = _Work()
+        work.task = asyncio.create_task(self._prepare_alone(claim, work))
+        return work
+
+    def _end(self, uid: str, work: "_Work") -> None:
+        """End the work on a claim."""
+        work.task.cancel()
+        # Calls that come before it has ended begin again, and wait for its lock.
+        if self._running.get(uid) is work:
+            del self._running[uid]
+
+    def lock(self, uid: str) -> asyncio.Lock:
+        """The lock for work on a claim."""
+        return self._locks.setdefault(uid, asyncio.Lock())
+
+    async def _prepare_alone(self, ref: ClaimRef, work: "_Work") -> tuple[Given, ...]:
+        async with self.lock(ref.uid):
+            return await self._prepare(ref, work)
+
+    async def _prepare(self, ref: ClaimRef, work: "_Work") -> tuple[Given, ...]:
+        known = self._book.find(ref.uid)
+        if known is not None and known.is_committed:
+            answered = await self._answered(ref, known)
+            if answered is not None:
+                return answered
+        work.step = "its objects are read from the API server"
+        claim = await self._read(ref)
+        if known is not None:
+            require_unchanged(known.wants, claim)
+        wants = await self._check(claim)
+        await self._reserve(claim, wants, work)
+        work.step = "its regions are made ready, which goes on"
+        await self._make_all_ready(claim, wants)
+        given = await self._commit(ref, wants)
+        log.info(
+            "claim prepared",
+            claim=str(ref),
+            uid=ref.uid,
+            devices=[device for want in wants for device in want.devices],
+            functions=[each for want in wants for each in want.functions],
+        )
+        return given
+
+    async def _answered(self, ref: ClaimRef, known: ClaimEntry) -> tuple[Given, ...] | None:
+        """What a committed claim is answered again; None if its functions aren't there."""
+        # A kubelet that was restarted asks again. Containers may run, so what was committed counts,
+        # also while the API server is away.
+        wants = located(known.wants, self._around.state.by_name)
+        if not await self._are_ready(wants):
+            return None
+        try:
+            require_unchanged(wants, await self._read(ref))
+        except ClusterError as error:
+            if not (is_outage(error) or will_pass(error)):
+                raise
+        # Always: without the file no container starts, and it may be gone since, as after a reboot
+        # (kubernetes/kubernetes#141433).
+        return await self._commit(ref, wants)
+
+    # 1. check
+
+    async def _read(self, ref: ClaimRef) -> AllocatedClaim:
+        body = await self._around.source.get_claim(ref.namespace, ref.name)
+        return read_claim(body, ref, pool=self._around.node_name)
+
+    async def _check(self, claim: AllocatedClaim) -> tuple[Want, ...]:
+        source, enforce = self._around.source, self._around.enforce
+        devices = self._around.state.by_name
+        owner = await self._owner(claim)
+        try:
+            return decide(claim, devices, owner=owner, mappings=None, enforce=enforce)
+        except MappingsNeeded:
+            mappings = await source.mappings(claim.ref.namespace)
+        return decide(claim, devices, owner=owner, mappings=mappings, enforce=enforce)
+
+    async def _owner(self, claim: AllocatedClaim) -> StartingPod | None:
+        ref = claim.owner
+        if ref is None:
+            return None
+        body = await self._around.source.get_pod(ref.namespace, ref.name)
+        return confirm_pod(body, ref, node=self._around.node_name)
+
+    # 2. reserve
+
+    async def _reserve(self, claim: AllocatedClaim, wants: tuple[Want, ...], work: "_Work") -> None:
+        """Reserve devices, once nobody else has them."""
+        # The scheduler hands a device out again as soon as its claim is deleted, which may be
+        # before the containers end.
+        while True:
+            async with self._reserving:
+                holders = await self._holders(claim.ref, wants)
+                if not holders:
+                    pods = tuple(each.uid for each in claim.pods if each.uid)
+                    self._book.reserve(claim.ref, wants, pods)
+                    self._around.state.rescan.request()
+                    return
+            work.step = f"others still have {listing(holders[:8])}"
+            if self.ends:  # they can't be taken back until the next one serves
+                raise DeviceBusy(f"{work.step}, and the driver ends; {RETRIES}")
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _holders(self, ref: ClaimRef, wants: tuple[Want, ...]) -> list[str]:
+        """Who else has devices that a claim wants for itself."""
+        own = {device for want in wants if want.kind is not Kind.ADMIN for device in want.devices}
+        if not own:
+            return []
+        holders, devices = await self._around.plugin.read(), self._around.state.by_name
+        plugin = own & held_by_plugin(devices.values(), holders.keys())
+        others = self._book.others(ref.uid, own, devices)
+        return [
+            *(f"{device} (of {other})" for device, other in sorted(others.items())),
+            *(f"{device} (of a pod of the device plugin)" for device in sorted(plugin)),
+        ]
+
+    # 3. work
+
+    async def _make_all_ready(self, claim: AllocatedClaim, wants: tuple[Want, ...]) -> None:
+        """Make all regions ready at the same time."""
+        each_ready = [self._make_ready(claim, want) for want in wants]
+        # All are waited for, so that an error leaves no other region at work.
+        for failed in filter(None, await asyncio.gather(*each_ready, return_exceptions=True)):
+            raise failed
+
+    async def _make_ready(self, claim: AllocatedClaim, want: Want) -> None:
+        if want.kind is Kind.NEVER:
+            # What a call that gave up has left at work may yet change the content.
+            await self._regions.settle(want.ids)
+        if want.interface_id:
+            require_regions(want, await self._regions.read())
+        if want.kind is Kind.PROGRAM:
+            await self._program(claim, want)
+        elif want.kind is Kind.DEVELOP:
+            # Before the workload begins: nobody knows what it loads.
+            await self._regions.empty(want.ids)
+
+    async def _program(self, claim: AllocatedClaim, want: Want) -> None:
+        if not self._around.programs:
+            await self._regions.verify(want.wanted, want.ids)
+            return
+        try:
+            done = await self._regions.prepare(want.wanted, want.ids)
+        except DeviceHung as error:
+            late = DeviceHung(f"{error}; the work goes on, and {RETRIES}")
+            self._report(claim, late)
+            raise late from error
+        except AccelbindError as error:
+            self._report(claim, error)
+            raise
+        self._report(claim, done)
+
+    async def _are_ready(self, wants: tuple[Want, ...]) -> bool:
+        """Whether the regions of a committed claim still carry its functions."""
+        for want in wants:
+            if want.interface_id:
+                require_regions(want, await self._regions.read())
+            if want.kind is Kind.PROGRAM and not await self._regions.is_ready(
+                want.wanted, want.ids
+            ):
+                return False
+        return True
+
+
+@dataclass(slots=True)
+class _Work:
+    """The work on a claim, what it waits for now, and how many calls wait for it."""
+
+    task: asyncio.Task[tuple[Given, ...]] = field(init=False)
+    step: str = "it is looked up"
+    calls: int = 0

@@ -1,0 +1,314 @@
+"""Publishes a node's devices as ResourceSlices, and keeps them as they should be.
+
+    idle ── confirmed, scan, claim, other slices stored ──► round ── done ──► idle
+                                                             ▲ └─── failed ──► pause
+                                                             └───────────────────┘
+
+A round compares the devices with what was published last and with the versions that the watch
+shows. Only if either differs it lists the stored slices and writes.
+"""
+
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import structlog
+from prometheus_client import Counter
+
+from plugin.dra.book import ClaimBook
+from plugin.dra.slices import (
+    COLLECTION,
+    KIND,
+    Body,
+    Claimed,
+    Slice,
+    has_taints,
+    plan,
+    read_slice,
+    shown_attributes,
+    slice_name,
+    slice_spec,
+    slices,
+)
+from services.devices.dra import API_VERSION, DRIVER
+from services.devices.model import Contents, Inventory
+from services.kube.client import ClusterClient, requested_pause, segment
+from services.kube.connection import ApiConnection
+from services.kube.list_watch import USUAL_TIMING, WatchTiming
+from services.kube.lists import list_objects
+from services.kube.nodes import NODES
+from services.kube.objects import (
+    NamedObject,
+    create_object,
+    delete_object,
+    read_object,
+    replace_object,
+)
+from services.kube.reflector import Item, Reflector, Store
+from services.node.ledger import Ledger
+from services.node.state import NodeState
+from services.process.errors import AccelbindError, ClusterError
+from services.process.outage import Outage
+from services.process.text import listing
+
+MANAGER: Final = "accelbind-dra"
+
+DELETED_SECONDS: Final = 1.0
+"""Between a deletion by somebody else and creating the slice again. A kubelet that starts deletes
+all slices of its node, and is through by then; so does the garbage collector for a lost Node."""
+
+SPACING: Final = 0.5
+"""Seconds between two rounds, at least."""
+
+log = structlog.get_logger(component="dra")
+
+
+class ReadsContents(Protocol):
+    """Reads what was programmed into ports."""
+
+    async def contents(self, inventory: Inventory) -> Contents:
+        """What accelbind has programmed into the ports of cards."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The API server's answer to the last write of a slice, or its content that needed none."""
+
+    wanted: Sequence[Body]
+    """The devices that were to be in it."""
+    stored: Sequence[Body]
+    """The devices that are in it."""
+    version: str
+
+
+class SlicePublisher:
+    """Publishes the devices of a node, whose name is that of the pool.
+
+    Args:
+        connection: To the API server.
+        node: Its name.
+        state: What it has.
+        regions: Read what was programmed into ports.
+        book: The claims that have devices.
+        programmable: Whether it programs regions.
+        writes: Counts writes by their outcome: `created`, `updated`, `deleted`, `failed`.
+        timing: Pauses and time-outs.
+    """
+
+    def __init__(
+        self,
+        connection: ApiConnection,
+        node: str,
+        *,
+        state: NodeState,
+        regions: ReadsContents,
+        book: ClaimBook,
+        programmable: bool,
+        writes: Counter,
+        timing: WatchTiming = USUAL_TIMING,
+    ) -> None:
+        self._connection = connection
+        self._node = node
+        self._state = state
+        self._regions = regions
+        self._book = book
+        self._programmable = programmable
+        self._writes = writes
+        self._timing = timing
+        self._selector = f"spec.nodeName={node},spec.driver={DRIVER}"
+        self._store = Store[str](_version, self._on_stored)
+        self._due = state.follow()
+        self._backoff = timing.backoff()
+        self._confirmed = False
+        self._not_before = 0.0
+        """When the next round may begin."""
+        self._answers: Mapping[str, Answer] | None = None
+        """By slice, as of the last round that didn't fail; None before the first one."""
+        self._has_taints = True
+        self._outage = Outage(
+            log, "ResourceSlices can't be published", "ResourceSlices are published again"
+        )
+        self._renamed = Outage(
+            log,
+            "devices aren't published, since claims have them by earlier names",
+            "no claim has a device by an earlier name",
+            level="info",
+        )
+
+    @property
+    def _stored(self) -> dict[str, str]:
+        """The versions of the stored slices, as the watch shows them."""
+        return self._store.objects.get("", {})
+
+    @property
+    def error(self) -> str:
+        """Why the slices are not what they should be; empty if they are."""
+        return self._outage.reason
+
+    def confirm(self) -> None:
+        """Note that the kubelet has registered the driver."""
+        self._confirmed = True
+        self._due.request()
+
+    def loops(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+        """What runs while devices are published, by name."""
+        reflector = Reflector(
+            COLLECTION,
+            self._connection,
+            self._store,
+            self._timing,
+            outage="the stored ResourceSlices are not being watched",
+            recovery="the stored ResourceSlices are being watched again",
+            selector=self._selector,
+            namespaced=False,
+        )
+        yield "slices", self._due.run_forever(self.run_once, spacing=SPACING)
+        yield "slice watch", reflector.watch_forever()
+
+    @property
+    def _versions(self) -> dict[str, str]:
+        """The versions of the slices as of the last round."""
+        return {name: each.version for name, each in (self._answers or {}).items()}
+
+    def _on_stored(self) -> None:
+        """Note that the watch shows other slices than before."""
+        if self._stored == self._versions:
+            return  # our own writes
+        if self._versions.keys() - self._stored.keys():
+            self._not_before = self._timing.clock() + DELETED_SECONDS
+        self._due.request()
+
+    async def run_once(self) -> None:
+        """Publish the devices, if anything has changed."""
+        await self._timing.sleep(self._not_before - self._timing.clock())
+        # A claim for a device that was published sooner could not be prepared.
+        if not self._confirmed or self._state.inventory is None:
+            return
+        try:
+            await self._publish(self._state.inventory)
+        except AccelbindError as error:
+            self._writes.labels("failed").inc()
+            self._outage.failed(str(error))
+            self._not_before = self._timing.clock() + self._backoff.pause(requested_pause(error))
+            self._due.request()
+        else:
+            self._outage.ended()
+            self._backoff.reset()
+
+    async def _publish(self, inventory: Inventory) -> None:
+        ledger = self._state.ledger
+        programmed, claimed = await self._regions.contents(inventory), self._claimed(ledger)
+        async with self._connection.client() as client:
+            # Also those of an earlier process: claims of then may still have the devices.
+            shown = shown_attributes(
+                [read_slice(each.item) for each in await self._list(client)]
+                if self._answers is None
+                else [Slice(name, 0, 0, each.wanted) for name, each in self._answers.items()]
+            )
+            wanted = slices(
+                ledger,
+                programmed,
+                claimed,
+                shown,
+                programmable=self._programmable,
+                taints=self._has_taints,
+            )
+            if self.error or not self._is_published(wanted):
+                await self._write(client, wanted)
+
+    def _claimed(self, ledger: Ledger) -> Claimed:
+        """The devices that claims have."""
+        renamed = self._book.renamed(ledger.by_name)
+        whose = [f"{device} (of {claim})" for device, claim in sorted(renamed.items())]
+        self._renamed.update(listing(whose) if whose else "")
+        return Claimed(self._book.committed(), renamed)
+
+    def _is_published(self, wanted: list[list[Body]]) -> bool:
+        """Whether the slices have these devices, as far as our writes and the watch show."""
+        if self._answers is None or self._stored != self._versions:
+            return False
+        return [each.wanted for each in self._answers.values()] == wanted
+
+    async def _list(self, client: ClusterClient) -> list[NamedObject]:
+        def read(item: dict[str, Any]) -> NamedObject:
+            about = {"apiVersion": API_VERSION, "kind": KIND}
+            return NamedObject(f"{COLLECTION}/{item['metadata']['name']}", about | item, "")
+
+        return await list_objects(client, COLLECTION, read, self._selector)
+
+    async def _write(self, client: ClusterClient, wanted: list[list[Body]]) -> None:
+        stored = {each.item["metadata"]["name"]: each for each in await self._list(client)}
+        present = [self._as_written(read_slice(each.item)) for each in stored.values()]
+        planned = plan(self._node, wanted, present)
+        for name in planned.delete:
+            await delete_object(client, stored.pop(name))
+            self._writes.labels("deleted").inc()
+        for each in planned.write:
+            stored[each.name] = await self._write_slice(client, each, stored.get(each.name))
+        self._learn(wanted, stored)
+        if planned.delete or planned.write:
+            number = sum(map(len, wanted))
+            log.info(
+                "devices published", devices=number, slices=[each.name for each in planned.write]
+            )
+
+    async def _write_slice(
+        self, client: ClusterClient, wanted: Slice, stored: NamedObject | None
+    ) -> NamedObject:
+        spec = slice_spec(self._node, wanted)
+        if stored is not None:
+            written = await replace_object(
+                client, stored, stored.item | {"spec": spec}, manager=MANAGER
+            )
+            self._writes.labels("updated").inc()
+            return written
+        owner = await self._owner(client)
+        metadata = {"name": wanted.name, "ownerReferences": [owner]}
+        item = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
+        created = await create_object(client, COLLECTION, item, manager=MANAGER)
+        self._writes.labels("created").inc()
+        return created
+
+    async def _owner(self, client: ClusterClient) -> dict[str, object]:
+        # Read each time: a Node that was made anew has another UID, and by the old one the garbage
+        # collector would delete the slice at once.
+        node = await read_object(client, f"{NODES}/{segment(self._node)}")
+        if node is None:
+            raise ClusterError(
+                f'the API server has no node "{self._node}": set --node-name to the name of this'
+                " node in kubectl get nodes"
+            )
+        uid = node.item["metadata"].get("uid", "")
+        about = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": uid}
+        return about | {"controller": True}
+
+    def _as_written(self, stored: Slice) -> Slice:
+        # If the stored slice is what the server made of our last write, compare with that write.
+        answer = (self._answers or {}).get(stored.name)
+        if answer is None or stored.devices != answer.stored:
+            return stored
+        return Slice(stored.name, stored.generation, stored.count, answer.wanted)
+
+    def _learn(self, wanted: list[list[Body]], stored: Mapping[str, NamedObject]) -> None:
+        # The API server drops fields that it doesn't know, and fills in others, such as `timeAdded`
+        # of taints: without a note of that, the same would be written for ever.
+        names = [slice_name(self._node, number) for number in range(len(wanted))]
+        self._answers = {
+            name: Answer(
+                devices,
+                read_slice(stored[name].item).devices,
+                stored[name].item["metadata"]["resourceVersion"],
+            )
+            for name, devices in zip(names, wanted, strict=True)
+        }
+        answers = self._answers.values()
+        if any(has_taints(each.wanted) and not has_taints(each.stored) for each in answers):
+            log.warning(
+                "the API server drops taints of devices: unhealthy devices are left out of slices"
+            )
+            self._has_taints = False
+            self._due.request()
+
+
+def _version(item: Item) -> str:
+    return item.metadata.resource_version

@@ -1,0 +1,171 @@
+"""Keeps what committed claims were promised on the disk: their CDI files and entries.
+
+Each of the two has what it takes to restore the other.
+
+The kubelet doesn't prepare a claim again while its sandbox lives, but its containers may restart,
+and only the file says what they get. So after each scan, and before the kubelet is served:
+
+    devices of the claim           its file
+    healthy                        as it would be written today
+    away or unhealthy              as it was written last, unless it names another device's node
+    one's node is another's now    absent
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import NoReturn
+
+import structlog
+
+from plugin.dra.book import ClaimBook, ClaimEntry
+from plugin.dra.claim_files import CdiClaimFiles
+from plugin.dra.preparation import Preparation
+from plugin.dra.wants import Want, located, require_healthy
+from services.node.kept_files import Kept, KeptFiles
+from services.node.state import NodeState
+from services.process.errors import AccelbindError, HardwareError, NotAllowed
+from services.process.files import MISSING
+from services.process.outage import Outage
+
+log = structlog.get_logger(component="dra")
+
+
+@dataclass(frozen=True, slots=True)
+class _Promise:
+    """What a committed claim is to have on the disk."""
+
+    entry: ClaimEntry
+    """What it has."""
+    wants: tuple[Want, ...]
+    content: bytes
+    """Of its CDI file; empty if there is to be none."""
+    error: str = ""
+    """Why its devices can't be followed."""
+
+    @property
+    def uid(self) -> str:
+        return self.entry.claim.uid
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the entry is to be written too."""
+        noted = self.entry.wants, self.entry.file
+        return not self.error and (self.wants, self.content.decode()) != noted
+
+
+class ClaimUpkeep:
+    """Keeps the files of claims."""
+
+    def __init__(
+        self,
+        book: ClaimBook,
+        files: CdiClaimFiles,
+        preparation: Preparation,
+        state: NodeState,
+        *,
+        kept: KeptFiles,
+    ) -> None:
+        self.checked = asyncio.Event()
+        """Set once the files were compared with a scan."""
+        self._book = book
+        self._files = files
+        self._preparation = preparation
+        self._kept = kept
+        self._state = state
+        self._due = state.follow()
+        self._outage = Outage(
+            log, "claims can't follow their devices", "claims follow their devices again"
+        )
+        self._lost = Outage(log, "CDI files of claims are missing", "no CDI file is missing")
+
+    async def run_forever(self) -> NoReturn:
+        """Check after each scan, until cancelled."""
+        await self._due.run_forever(self.run_once)
+
+    async def run_once(self) -> None:
+        """Follow the devices of committed claims, and restore their files."""
+        errors: list[str] = []
+        try:
+            await self._restore_entries()
+            promises = [
+                await self._promise(entry)
+                for entry in self._book.entries()
+                if entry.is_committed and not self._preparation.is_worked_on(entry.claim.uid)
+            ]
+            faulty = await self._files.faulty({each.uid: each.content for each in promises})
+            errors += [await self._keep(each, is_faulty=each.uid in faulty) for each in promises]
+            self._outage.update("; ".join(each.error for each in promises if each.error))
+        except AccelbindError as error:
+            errors.append(str(error))
+        lost = "; ".join(filter(None, errors))
+        self._lost.update(lost)
+        self._kept.update(Kept.CDI_CLAIM, lost)
+        self.checked.set()
+
+    async def _restore_entries(self) -> None:
+        """Restore entries that are lost or can't be read, from the files of their claims."""
+        # The file of a claim is written after its entry and removed before it.
+        errors = []
+        for uid, note in (await self._files.notes([*self._book.uids()])).items():
+            if self._preparation.is_worked_on(uid):
+                continue
+            async with self._preparation.lock(uid):
+                found = MISSING
+                try:
+                    if self._book.find(uid) is not None:  # since a moment
+                        continue
+                except HardwareError:
+                    found = "it can't be read"
+                try:
+                    if self._book.restore(uid, note):
+                        self._kept.restored(Kept.CLAIM, self._book.path(uid), found)
+                except AccelbindError as error:
+                    errors.append(str(error))
+        self._kept.update(Kept.CLAIM, "; ".join([*errors, *self._book.unreadable()]))
+
+    async def _promise(self, entry: ClaimEntry) -> _Promise:
+        """What a committed claim is to have now."""
+        uid, devices = entry.claim.uid, self._state.by_name
+        try:
+            # A driver that is loaded again may number its devices otherwise.
+            wants = located(entry.wants, devices)
+            file = self._files.describe(uid, wants, self._book.note(entry.claim, wants))
+            if (wants, file.content.decode()) != (entry.wants, entry.file):
+                # An unhealthy device may lack a node or a variable for a while.
+                require_healthy(wants, devices)
+        except AccelbindError as error:
+            why, known = str(error), entry.file
+            content = await self._files.read(uid) if known is None else known.encode()
+        else:
+            return _Promise(entry, wants, file.content)
+        try:
+            self._files.require_own(content, entry.wants)
+        except NotAllowed as other:
+            content, why = b"", f"{why}; {other}"
+        return _Promise(entry, entry.wants, content, why)
+
+    async def _keep(self, promise: _Promise, *, is_faulty: bool) -> str:
+        """Keep the file of a claim and its entry; return why there is no file, if so."""
+        entry, uid = promise.entry, promise.uid
+        if is_faulty or promise.is_new:
+            if self._preparation.is_worked_on(uid):  # which writes or removes the file
+                return ""
+            async with self._preparation.lock(uid):
+                try:
+                    if self._book.find(uid) == entry:  # it may have been unprepared meanwhile
+                        await self._write(promise)
+                except AccelbindError as error:
+                    return f"{entry.claim}: {error}"
+        if promise.error and not promise.content:
+            return f"{entry.claim} is without {self._files.path(uid)}: {promise.error}"
+        return ""
+
+    async def _write(self, promise: _Promise) -> None:
+        entry, content = promise.entry, promise.content
+        found = await self._files.write(promise.uid, content)
+        if promise.is_new:
+            self._preparation.commit(entry.claim, promise.wants, content)
+        # Older versions have written another content.
+        is_lost = found == MISSING if entry.file is None else found and not promise.is_new
+        if content and is_lost:
+            self._kept.restored(Kept.CDI_CLAIM, self._files.path(promise.uid), found)

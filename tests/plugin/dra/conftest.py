@@ -1,0 +1,33 @@
+"""Racks of synthetic cards, what drives them, and an API server stand-in."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from simulator.apiserver.standin import ApiServerStandIn, Options
+from simulator.cards import Rack
+from simulator.driver import DriverStandIn
+from tests.plugin.dra.support import Bed
+
+
+@pytest.fixture
+async def bed(
+    short_dir: Path,
+    anyio_backend: str,  # noqa: ARG001 - async fixtures of anyio need it
+) -> AsyncIterator[Bed]:
+    """A node without cards, and its cluster."""
+    (short_dir / "k/device-plugins").mkdir(parents=True)
+    (short_dir / "k/plugins_registry").mkdir()
+    (short_dir / "api").mkdir()
+    checkpoint = short_dir / "k/device-plugins/kubelet_internal_checkpoint"
+    checkpoint.write_text('{"Data":{"PodDeviceEntries":[],"RegisteredDevices":{}},"Checksum":0}')
+    async with ApiServerStandIn(short_dir / "api", Options(schedule=False)) as api:
+        yield Bed(short_dir, Rack(short_dir / "root"), api)
+
+
+@pytest.fixture
+def driver(bed: Bed) -> Iterator[DriverStandIn]:
+    """What the ioctls of the rack's cards do."""
+    with DriverStandIn(bed.rack.root) as driver:
+        yield driver

@@ -1,0 +1,309 @@
+"""A node for the driver: synthetic cards, an API server stand-in, and calls as the kubelet's."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from plugin.dra.book import ClaimBook
+from plugin.dra.claim_files import CdiClaimFiles
+from plugin.dra.face import DraDriver
+from plugin.dra.preparation import Preparation, Surroundings
+from plugin.node_process import NodeProcess
+from plugin.probes import Probes
+from plugin.process import Plugin
+from plugin.settings import Api, PluginSettings
+from services.bitstreams.storage import BitstreamStorage
+from services.containers.holders import Holders
+from services.containers.permission import Enforce
+from services.containers.pod_source import ApiServerPods
+from services.devices.dra import DRIVER, DraDevice, fpga_name
+from services.devices.model import PluginMode
+from services.kube.connection import ApiConnection, connector
+from services.kubelet import dra_pb2 as pb
+from services.kubelet import pluginregistration_pb2 as registration
+from services.kubelet.dra_pb2_grpc import DRAPluginStub
+from services.kubelet.pluginregistration_pb2_grpc import RegistrationStub
+from services.kubelet.sockets import dial
+from services.node.ledger import Rules
+from services.node.regions import RegionProgramming
+from services.node.state import NodeState
+from simulator.apiserver.standin import ApiServerStandIn
+from simulator.bitstreams import make_gbs
+from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec, Rack
+from simulator.driver import SimulatedCalls, raw_bitstream
+from tests.services import building
+from tests.services.building import REGION
+from tests.support import eventually_async
+
+NEVER = {"afu": NLB0, "program": "Never"}
+DEVELOP = {"develop": True}
+
+
+def config(parameters: object, source: str = "FromClass", *requests: str) -> dict[str, Any]:
+    """A configuration of an allocation."""
+    return {
+        "source": source,
+        "requests": list(requests),
+        "opaque": {"driver": DRIVER, "parameters": parameters},
+    }
+
+
+def result(device: str, request: str = "fpga", **more: Any) -> dict[str, Any]:
+    """A device of an allocation."""
+    return {"request": request, "driver": DRIVER, "pool": "n1", "device": device} | more
+
+
+class Known(NodeState):
+    """The state of a node with devices by any names."""
+
+    def __init__(self, devices: Mapping[str, DraDevice]) -> None:
+        super().__init__(Rules(PluginMode.REGION))
+        self._devices = devices
+
+    @property
+    def by_name(self) -> Mapping[str, DraDevice]:
+        return self._devices
+
+
+class NoPods:
+    """No pod has a device from the device plugin."""
+
+    def __init__(self) -> None:
+        self.holders: Holders = {}
+
+    async def read(self) -> Holders:
+        return self.holders
+
+    async def current(self) -> Holders:
+        return self.holders
+
+
+def preparation(
+    book: ClaimBook,
+    regions: RegionProgramming,
+    files: CdiClaimFiles,
+    source: ApiServerPods,
+    *,
+    devices: Mapping[str, DraDevice],
+    enforce: Enforce,
+) -> Preparation:
+    """What prepares claims on a node without pods of the device plugin."""
+
+    around = Surroundings("n1", source, Known(devices), NoPods(), enforce, programs=True)
+    return Preparation(
+        book,
+        regions,
+        files,
+        around,
+        report=lambda _claim, _done: None,
+    )
+
+
+def claim(
+    name: str, *results: dict[str, Any], configs: tuple[dict[str, Any], ...] = (), **more: Any
+) -> dict[str, Any]:
+    """An allocated claim of namespace ns."""
+    metadata = {"name": name, "namespace": "ns", "uid": f"uid-of-{name}"} | more
+    devices = {"results": list(results), "config": list(configs)}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": metadata,
+        "spec": {},
+        "status": {"allocation": {"devices": devices}},
+    }
+
+
+def extended_claim(
+    pod: dict[str, Any], *results: dict[str, Any], configs: tuple[dict[str, Any], ...] = ()
+) -> dict[str, Any]:
+    """The claim that the scheduler makes for extended resources of a pod."""
+    metadata = pod["metadata"]
+    return claim(
+        f"{metadata['name']}-extended-resources",
+        *results,
+        configs=configs,
+        annotations={"resource.kubernetes.io/extended-resource-claim": "true"},
+        ownerReferences=[
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "name": metadata["name"],
+                "uid": metadata["uid"],
+                "controller": True,
+            }
+        ],
+    )
+
+
+def with_claim(pod: dict[str, Any], *users: tuple[str, str, str]) -> dict[str, Any]:
+    """A pod whose status names its claim, and which container uses which request of it."""
+    mappings = [
+        {"requestName": request, "containerName": container, "resourceName": resource}
+        for request, container, resource in users
+    ]
+    status = {
+        "extendedResourceClaimStatus": {
+            "resourceClaimName": f"{pod['metadata']['name']}-extended-resources",
+            "requestMappings": mappings,
+        }
+    }
+    return pod | {"status": status}
+
+
+def mapping(name: str, afu: str = NLB0, mode: str = "region") -> dict[str, Any]:
+    """A mapping of namespace ns."""
+    return building.function(name, mode, afu=afu, namespace="ns")
+
+
+def region(name: str) -> dict[str, Any]:
+    """A mapping of a region of namespace ns."""
+    return building.region(name, namespace="ns")
+
+
+@dataclass
+class Dra:
+    """A driver that runs."""
+
+    plugin: Plugin
+
+    @property
+    def parts(self) -> DraDriver:
+        assert isinstance(self.plugin.face, DraDriver)
+        return self.plugin.face
+
+    @property
+    def probes(self) -> Probes:
+        return self.plugin.probes
+
+    @property
+    def process(self) -> NodeProcess:
+        return self.plugin.process
+
+
+@dataclass
+class Bed:
+    """A node and its cluster."""
+
+    folder: Path
+    rack: Rack
+    api: ApiServerStandIn
+
+    def options(self, **settings: Any) -> PluginSettings:
+        """The settings of the driver."""
+        defaults: dict[str, Any] = {
+            "api": Api.DRA,
+            "root": self.folder / "root",
+            "kubelet_dir": self.folder / "k",
+            "pod_logs_dir": self.folder / "k/pod-logs",
+            "node_name": "n1",
+            "metrics_host": "127.0.0.1",
+            "metrics_port": 0,
+            "ports_file": self.folder / "ports",
+            "scan_interval": 0.1,
+            "bitstreams": self.folder / "bitstreams",
+            "state_dir": self.folder / "state",
+            "cdi_dir": self.folder / "cdi",
+            "enforce_mappings": "never",
+        }
+        return PluginSettings(**(defaults | settings))
+
+    @asynccontextmanager
+    async def running(self, **settings: Any) -> AsyncIterator[Dra]:
+        """The driver in this process, registered; ends it as SIGTERM would."""
+        stop = asyncio.Event()
+        connection = ApiConnection(connector(self.api.kubeconfig_path))
+        options = self.options(**settings)
+        plugin = Plugin(options, connection, driver_calls=SimulatedCalls())
+        task = asyncio.create_task(plugin.serve(stop))
+        try:
+            socket = self.folder / "k/plugins_registry/accelbind.dev-reg.sock"
+            await eventually_async(lambda: socket.exists() or task.done())
+            if task.done():
+                task.result()
+            yield Dra(plugin)
+        finally:
+            stop.set()
+            async with asyncio.timeout(60):
+                await task
+            await connection.aclose()
+
+    async def register(self, *, accept: bool = True) -> registration.PluginInfo:
+        """Do what the kubelet does with a new socket; return what the driver says of itself."""
+        async with dial(self.folder / "k/plugins_registry/accelbind.dev-reg.sock") as channel:
+            stub = RegistrationStub(channel)
+            info = await stub.GetInfo(registration.InfoRequest(), timeout=10)
+            error = "" if accept else "no"
+            await stub.NotifyRegistrationStatus(
+                registration.RegistrationStatus(plugin_registered=accept, error=error), timeout=10
+            )
+        return info
+
+    async def prepare(self, *claims: dict[str, Any]) -> dict[str, pb.NodePrepareResourceResponse]:
+        """Have claims prepared; return the answers by the claims' names."""
+        async with dial(self.folder / "k/plugins/accelbind.dev/dra.sock") as channel:
+            request = pb.NodePrepareResourcesRequest(claims=map(_message, claims))
+            answer = await DRAPluginStub(channel).NodePrepareResources(request, timeout=45)
+        return {each["metadata"]["name"]: answer.claims[_uid(each)] for each in claims}
+
+    async def ready(self, each: dict[str, Any]) -> pb.NodePrepareResourceResponse:
+        """Store a claim and have it prepared, which must succeed."""
+        self.api.put(each)
+        done = (await self.prepare(each))[each["metadata"]["name"]]
+        assert done.error == ""
+        return done
+
+    async def refused(self, each: dict[str, Any]) -> str:
+        """Store a claim and have it prepared; return the error."""
+        self.api.put(each)
+        done = (await self.prepare(each))[each["metadata"]["name"]]
+        assert done.error
+        assert not done.devices
+        return done.error
+
+    async def unprepare(self, *claims: dict[str, Any]) -> None:
+        """Give claims back, which must succeed."""
+        async with dial(self.folder / "k/plugins/accelbind.dev/dra.sock") as channel:
+            request = pb.NodeUnprepareResourcesRequest(claims=map(_message, claims))
+            answer = await DRAPluginStub(channel).NodeUnprepareResources(request, timeout=45)
+        assert [answer.claims[_uid(each)].error for each in claims] == ["" for _ in claims]
+
+    def add_fpga(self) -> str:
+        """Add a card with one region that carries NLB0; return the name of its device."""
+        address = self.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+        return fpga_name(address)
+
+    def install(self, *afus: str) -> None:
+        """Install synthetic bitstreams."""
+        for afu in afus:
+            source = self.folder / "new.gbs"
+            source.write_bytes(make_gbs(A10_INTERFACE, afu, raw_bitstream(afu)))
+            BitstreamStorage(self.folder / "bitstreams").install(source, force=True)
+
+    def cdi(self, each: dict[str, Any]) -> dict[str, Any]:
+        """What the CDI file of a claim gives, by the last parts of its devices' names."""
+        path = self.folder / "cdi" / f"accelbind-claim-{_uid(each)}.json"
+        file = json.loads(path.read_text())
+        return {device["name"]: device["containerEdits"] for device in file["devices"]}
+
+    @property
+    def left(self) -> list[str]:
+        """Files of claims that are there."""
+        folders = [self.folder / "state/claims", self.folder / "cdi"]
+        return sorted(path.name for folder in folders for path in folder.glob("*"))
+
+
+def _uid(each: dict[str, Any]) -> str:
+    return str(each["metadata"]["uid"])
+
+
+def _message(each: dict[str, Any]) -> pb.Claim:
+    metadata = each["metadata"]
+    return pb.Claim(namespace=metadata["namespace"], name=metadata["name"], uid=metadata["uid"])
+
+
+__all__ = ["DEVELOP", "NEVER", "NLB0", "NLB3", "REGION", "Bed", "claim", "config", "result"]

@@ -1,0 +1,133 @@
+"""The claims on a node: whoever can't read one doesn't give its devices to another."""
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from plugin.dra.book import ClaimBook, ClaimHolders
+from plugin.dra.claims import ClaimRef
+from plugin.dra.wants import Kind, Want
+from services.containers.holders import Holders
+from services.devices.dra import DraDevice
+from services.devices.model import Device
+from services.process.errors import HardwareError, NotAllowed
+
+D = "example.com/d"
+WANT = Want("r", Kind.PLAIN, ("d",), ("1",), ((),), D, D)
+
+
+def of(uid: str) -> ClaimRef:
+    """A claim."""
+    return ClaimRef("ns", "c", uid)
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> ClaimBook:
+    """A book whose folder isn't there yet."""
+    return ClaimBook(tmp_path / "claims")
+
+
+def test_others_have_what_they_reserved(book: ClaimBook) -> None:
+    assert book.others("a", {"d"}, {}) == {}
+    book.reserve(of("a"), (WANT,))
+    assert book.others("a", {"d"}, {}) == {}
+    assert book.others("b", {"d"}, {}) == {"d": of("a")}
+    unfinished = book.path("a").with_name(".a.json.new")
+    unfinished.touch()
+    book.remove("a")
+    assert not unfinished.exists()
+    assert book.others("b", {"d"}, {}) == {}
+
+
+@pytest.mark.parametrize(
+    ("now", "others"),
+    [
+        ({"nec-1-r0": {"1", "240:0"}, "nec-1-r1": {"1", "240:0"}}, {"nec-1-r0", "nec-1-r1"}),
+        ({"vector-1": {"1", "240:0"}, "nec-2": {"2", "240:1"}}, {"vector-1"}),
+        ({"nec-1": {"1", "240:0"}, "nec-2": {"2", "240:1"}}, {"nec-1"}),
+        ({"nec-1": {"1", "240:1"}, "nec-2": {"2", "240:0"}}, {"nec-1"}),  # renumbered
+        ({"nec-2": {"2", "240:0"}}, {"nec-2"}),  # its number was that of a device that is gone
+    ],
+)
+def test_a_device_with_another_name_is_still_the_claims(
+    book: ClaimBook, now: dict[str, set[str]], others: set[str]
+) -> None:
+    devices = {
+        each: DraDevice(each, Device(each, "r", claims=frozenset(claims)), {})
+        for each, claims in now.items()
+    }
+    had = msgspec.structs.replace(WANT, devices=("nec-1",), claims=(("1", "240:0"),))
+    book.commit(of("a"), (had,))
+    assert book.others("b", now.keys(), devices) == dict.fromkeys(others, of("a"))
+    assert book.renamed(devices).keys() == others - {"nec-1"}
+
+
+def test_a_claim_is_what_was_written_last_in_this_boot(tmp_path: Path) -> None:
+    boot = tmp_path / "boot"
+    boot.write_text("1\n")
+    book = ClaimBook(tmp_path / "claims", boot)
+    assert book.find("a") is None
+    book.reserve(of("a"), (WANT,))
+    assert book.committed() == frozenset()
+    book.commit(of("a"), (WANT,))
+    assert book.committed() == {"d"}
+    boot.write_text("2\n")
+    book = ClaimBook(tmp_path / "claims", boot)
+    assert book.find("a") is None
+    assert book.entries() == ()
+
+
+def test_who_watches_a_device_has_it_not(book: ClaimBook) -> None:
+    book.reserve(of("a"), (msgspec.structs.replace(WANT, kind=Kind.ADMIN),))
+    assert (book.others("b", {"d"}, {}), book.holders({})) == ({}, {})
+
+
+@pytest.mark.parametrize("uid", ["", "../a", "a/b", "a" * 65, ".a"])
+def test_what_is_no_uid_has_no_file(book: ClaimBook, uid: str) -> None:
+    with pytest.raises(NotAllowed, match="is not the UID of a claim"):
+        book.remove(uid)
+
+
+def test_scans_know_a_device_by_its_own_resource(book: ClaimBook) -> None:
+    alias = "deviceclass.resource.kubernetes.io/d"
+    book.reserve(of("a"), (msgspec.structs.replace(WANT, resource=alias),))
+    assert [*book.holders({})] == [(D, "1")]
+
+
+def test_nothing_is_free_while_a_claim_cannot_be_read(book: ClaimBook) -> None:
+    book.reserve(of("a"), (WANT,))
+    book.reserve(of("b"), ())
+    book.path("a").write_text("{")
+    unreadable = r"a\.json can't be read: .*once no container uses that claim: .* release a"
+    for ask in (book.committed, lambda: book.others("c", {"d"}, {})):
+        with pytest.raises(HardwareError, match=unreadable):
+            ask()
+    assert [*book.holders({})] == []
+    assert [each.claim.uid for each in book.entries()] == ["b"]
+    with pytest.raises(HardwareError, match=unreadable):
+        asyncio.run(ClaimHolders(book, Nobody()).read())
+    book.remove("a")
+    assert book.others("c", {"d"}, {}) == {}
+
+
+class Nobody:
+    """A node without containers of the plugin."""
+
+    @property
+    def holders(self) -> Holders:
+        return {}
+
+    async def read(self) -> Holders:
+        return {}
+
+    current = read
+
+
+def test_nothing_is_free_while_the_folder_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "claims").touch()
+    book = ClaimBook(tmp_path / "claims")
+    with pytest.raises(HardwareError, match="claims can't be read: Not a directory"):
+        book.others("c", {"d"}, {})
+    assert book.entries() == ()

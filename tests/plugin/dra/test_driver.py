@@ -1,0 +1,239 @@
+"""The driver on synthetic cards: what the kubelet gets for claims of each kind."""
+
+import asyncio
+import socket
+from typing import Any
+
+import pytest
+
+from plugin.dra.book import ClaimEntry
+from plugin.dra.claims import ClaimRef
+from plugin.dra.driver import HEALTH_SECONDS, problems_of
+from plugin.dra.wants import Kind, Want
+from services.devices.dra import DraDevice, fpga_name
+from services.devices.model import Device
+from services.kubelet import dra_health_pb2 as health
+from services.kubelet.dra_health_pb2_grpc import DRAResourceHealthStub
+from services.kubelet.sockets import dial
+from services.process.problem import Problem
+from services.programming.lock import LOCKS, card_lock
+from simulator.cards import CardSpec
+from simulator.driver import DriverStandIn
+from tests.plugin.dra.support import (
+    DEVELOP,
+    NEVER,
+    NLB0,
+    NLB3,
+    Bed,
+    claim,
+    config,
+    mapping,
+    region,
+    result,
+)
+from tests.support import eventually_async
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def fpga(bed: Bed) -> str:
+    """The name of a card's only region."""
+    return bed.add_fpga()
+
+
+async def test_it_registers_as_the_kubelet_expects(bed: Bed, fpga: str) -> None:
+    endpoint = bed.folder / "k/plugins/accelbind.dev/dra.sock"
+    endpoint.parent.mkdir(parents=True)
+    for left in (endpoint, bed.folder / "k/plugins_registry/.accelbind.dev-reg.sock"):
+        with socket.socket(socket.AF_UNIX) as killed:
+            killed.bind(str(left))
+    async with bed.running() as dra:
+        info = await bed.register()
+        assert (info.type, info.name) == ("DRAPlugin", "accelbind.dev")
+        assert info.endpoint == str(endpoint)
+        assert info.supported_versions[0] == "v1.DRAPlugin"
+        assert dra.parts.registration.error == ""
+        assert fpga in dra.parts.state.by_name
+        assert '"source":"dra"' in str((await dra.probes.devices())[1])
+    assert list((bed.folder / "k/plugins_registry").iterdir()) == []
+    assert list((bed.folder / "k/plugins/accelbind.dev").iterdir()) == []
+
+
+async def test_a_claim_of_mode_af_gets_the_port_without_programming(
+    bed: Bed, fpga: str, driver: DriverStandIn
+) -> None:
+    first = claim("first", result(fpga, "fpga/loaded"), configs=(config(NEVER),))
+    async with bed.running():
+        done = await bed.ready(first)
+        assert [list(each.request_names) for each in done.devices] == [["fpga"]]
+        name = f"uid-of-first-fpga-{fpga}"
+        assert list(done.devices[0].cdi_device_ids) == [f"accelbind.dev/claim={name}"]
+        edits = bed.cdi(first)[name]
+        assert [node["path"] for node in edits["deviceNodes"]] == ["/dev/dfl-port.0"]
+        assert edits["env"][0].startswith("ACCELBIND_AF_CE4_D84_")
+        await bed.unprepare(first)
+    assert bed.left == []
+    assert driver.programmed == []
+
+
+async def test_a_deleted_socket_is_made_again_and_health_is_sent(bed: Bed, fpga: str) -> None:
+    async with bed.running() as dra:
+        registration = dra.parts.registration
+        await bed.register()
+        registration.socket.unlink()
+        await eventually_async(registration.socket.exists)
+        assert registration.error
+        await bed.register(accept=False)
+        assert registration.error == "no"
+        await bed.register()
+        assert registration.error == ""
+        async with dial(registration.endpoint) as channel:
+            request = health.NodeWatchResourcesRequest()
+            stream = DRAResourceHealthStub(channel).NodeWatchResources(request, timeout=10)
+            news = await anext(aiter(stream))
+    assert [each.device.device_name for each in news.devices] == [fpga]
+
+
+async def test_health_that_changes_while_it_is_sent_is_sent_again(bed: Bed) -> None:
+    address = bed.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    context: Any = None
+    async with bed.running() as dra:
+        stream = dra.parts.driver.NodeWatchResources(health.NodeWatchResourcesRequest(), context)
+        assert len((await anext(stream)).devices) == 1
+        bed.rack.remove_card(address)
+        await eventually_async(lambda: not dra.parts.state.by_name)
+        async with asyncio.timeout(HEALTH_SECONDS / 2):
+            assert len((await anext(stream)).devices) == 0
+
+
+@pytest.mark.parametrize("how", [{}, {"adminAccess": True}])
+async def test_a_device_that_is_unplugged_under_a_claim_is_unhealthy_until_it_is_given_back(
+    bed: Bed, how: dict[str, Any]
+) -> None:
+    address = bed.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    name = fpga_name(address)
+    each = claim("c", result(name, **how), configs=() if how else (config(NEVER),))
+    request = health.NodeWatchResourcesRequest()
+    async with bed.running() as dra:
+        await bed.ready(each)
+        async with dial(dra.parts.registration.endpoint) as channel:
+            stream = aiter(DRAResourceHealthStub(channel).NodeWatchResources(request, timeout=60))
+            assert healths(await anext(stream)) == {name: (health.HEALTHY, "")}
+            bed.rack.remove_card(address)
+            text = f"claim ns/c has {name}, and the node no longer has it"
+            async with asyncio.timeout(HEALTH_SECONDS / 2):
+                # A scan may meet a card of which only a part is gone.
+                while healths(await anext(stream)) != {name: (health.UNHEALTHY, text)}:
+                    pass
+    endpoint = bed.folder / "k/plugins/accelbind.dev/dra.sock"
+    async with bed.running(), dial(endpoint) as channel:  # the next process knows it too
+        stream = aiter(DRAResourceHealthStub(channel).NodeWatchResources(request, timeout=60))
+        assert healths(await anext(stream)) == {name: (health.UNHEALTHY, text)}
+        await bed.unprepare(each)
+        async with asyncio.timeout(HEALTH_SECONDS / 2):
+            assert healths(await anext(stream)) == {}
+
+
+def healths(news: health.NodeWatchResourcesResponse) -> dict[str, tuple[int, str]]:
+    return {each.device.device_name: (each.health, each.message) for each in news.devices}
+
+
+def test_health_is_that_of_the_hardware_if_the_name_of_its_type_has_changed() -> None:
+    worn = Problem("port-errors", "worn out")
+    new = DraDevice(
+        "b-x", Device("x", "b.dev/b", reasons=(worn,), type="b", claims=frozenset({"4:1"})), {}
+    )
+    want = Want("fpga", Kind.PLAIN, ("a-x",), ("x",), (("4:1",),), "a.dev/a", "a.dev/a")
+    entry = ClaimEntry(ClaimRef("ns", "c", "uid"), "boot", (want,))
+    assert problems_of({"b-x": new}, [entry]) == {"b-x": (worn,), "a-x": (worn,)}
+
+
+async def test_what_is_in_a_port_counts_once_nobody_works_on_its_card(bed: Bed, fpga: str) -> None:
+    each = claim("c", result(fpga), configs=(config(NEVER),))
+    async with bed.running() as dra:
+        card = str(dra.parts.state.by_name[fpga].attributes["card"])
+        with card_lock(bed.folder / "state" / LOCKS, card, seconds=0):
+            preparing = asyncio.create_task(bed.ready(each))
+            await eventually_async(lambda: f"card {card}" in dra.process.calls.busy)
+            assert not preparing.done()
+        await preparing
+
+
+async def test_what_was_prepared_outlives_the_process_also_if_the_next_programs_nothing(
+    bed: Bed, fpga: str, driver: DriverStandIn
+) -> None:
+    bed.install(NLB0, NLB3)
+    for name, afu in (("nlb0", NLB0), ("nlb3", NLB3)):
+        bed.api.put(mapping(name, afu))
+    one, other = (
+        claim(name, result(fpga), configs=(config({"mapping": name}, "FromClaim"),))
+        for name in ("nlb3", "nlb0")
+    )
+    async with bed.running():
+        done = await bed.ready(one)
+    async with bed.running(programming="none") as dra:
+        assert dra.parts.book.committed() == {fpga}
+        assert await bed.ready(one) == done
+        await bed.unprepare(one)
+        await bed.unprepare(one)
+        assert bed.left == []
+        await bed.ready(one)
+        await bed.unprepare(one)
+        assert f"instead of AFU {NLB0}" in await bed.refused(other)
+    assert [each.afu_id for each in driver.programmed] == [NLB3]
+
+
+async def test_what_is_programmed_is_an_event_of_the_pod(
+    bed: Bed, fpga: str, driver: DriverStandIn
+) -> None:
+    bed.api.put({"kind": "Namespace", "metadata": {"name": "ns"}})
+    bed.api.put(mapping("nlb3", NLB3))
+    named = config({"mapping": "nlb3"}, "FromClaim")
+    absent = config({"afu": NLB3, "program": "Never"})
+
+    def of_pod(name: str, configuration: dict[str, Any]) -> dict[str, Any]:
+        made = claim(name, result(fpga), configs=(configuration,))
+        made["status"]["reservedFor"] = [{"resource": "pods", "name": f"pod-{name}", "uid": name}]
+        return made
+
+    def events() -> list[tuple[str, str]]:
+        found = bed.api.objects("Event")
+        return sorted((each["involvedObject"]["name"], each["reason"]) for each in found)
+
+    never, missing = of_pod("never", absent), of_pod("missing", named)
+    async with bed.running():
+        await bed.refused(never)
+        await bed.unprepare(never)
+        assert "accelbind bitstream install" in await bed.refused(missing)
+        bed.install(NLB3)
+        await bed.ready(missing)
+        expected = [("pod-missing", "Programmed"), ("pod-missing", "ProgrammingFailed")]
+        await eventually_async(lambda: len(events()) >= 2)
+        assert events() == expected, "nothing was to be programmed for the other one"
+    assert len(driver.programmed) == 1
+
+
+async def test_a_claim_for_development_makes_the_content_unknown(
+    bed: Bed, fpga: str, driver: DriverStandIn
+) -> None:
+    developing = claim("d", result(fpga), configs=(config(DEVELOP),))
+    never = claim("n", result(fpga), configs=(config(NEVER),))
+    async with bed.running(enforce_mappings="auto"):
+        assert "no FpgaRegion in namespace ns" in await bed.refused(developing)
+        bed.api.put(region("mine"))
+        await bed.ready(developing)
+        nodes = next(iter(bed.cdi(developing).values()))["deviceNodes"]
+        assert [each["path"] for each in nodes] == ["/dev/dfl-port.0", "/dev/dfl-fme.0"]
+        await bed.unprepare(developing)
+        bed.api.put(mapping("loaded", mode="af"))
+        assert "programming it has not succeeded" in await bed.refused(never)
+        bed.install(NLB0)
+        bed.api.put(mapping("nlb0"))
+        named = config({"mapping": "nlb0"}, "FromClaim")
+        programmed = claim("p", result(fpga), configs=(named,))
+        await bed.unprepare(never)
+        await bed.ready(programmed)
+        await bed.unprepare(programmed)
+        await bed.ready(never)
+    assert [each.afu_id for each in driver.programmed] == [NLB0]

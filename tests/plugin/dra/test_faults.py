@@ -1,0 +1,171 @@
+"""What the driver bears: an API server that is away, cards that hang, devices given out twice."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from plugin.dra.claims import ClaimRef
+from simulator.driver import DriverStandIn
+from tests.plugin.dra.support import (
+    DEVELOP,
+    NEVER,
+    NLB0,
+    NLB3,
+    Bed,
+    Dra,
+    claim,
+    config,
+    mapping,
+    result,
+)
+from tests.support import eventually_async
+
+pytestmark = pytest.mark.anyio
+
+NAMED = config({"mapping": "nlb3"}, "FromClaim")
+FIRST = ClaimRef("ns", "first", "uid-of-first")
+
+
+@pytest.fixture
+def fpga(bed: Bed, driver: DriverStandIn) -> str:  # noqa: ARG001 - answers its ioctls
+    """The name of a card's only region, and what it takes to program it."""
+    bed.install(NLB0, NLB3)
+    bed.api.put(mapping("nlb3", NLB3))
+    return bed.add_fpga()
+
+
+async def test_a_claim_waits_for_a_device_that_another_one_still_has(bed: Bed, fpga: str) -> None:
+    first = claim("first", result(fpga), configs=(config(NEVER),))
+    second = claim("second", result(fpga), configs=(config(DEVELOP),))
+    watching = claim("watching", result(fpga, adminAccess=True))
+    async with bed.running() as dra:
+        await bed.ready(first)
+        bed.api.drop("ResourceClaim", "first", "ns")  # by force, before its containers end
+        waiting = asyncio.create_task(bed.ready(second))
+        edits = await bed.ready(watching)
+        assert edits.devices
+        assert "deviceNodes" not in next(iter(bed.cdi(watching).values()))
+        assert [each.claim.name for each in dra.parts.book.entries()] == ["first", "watching"]
+        assert not waiting.done()
+        await bed.unprepare(first)
+        await waiting
+
+
+async def test_pods_that_share_a_claim_wait_for_the_same_work(
+    bed: Bed, fpga: str, driver: DriverStandIn
+) -> None:
+    bed.api.put(claim("first", result(fpga), configs=(NAMED,)))
+    driver.go_on.clear()
+    async with bed.running() as dra:
+        preparing = dra.parts.preparation.prepare
+        ended = asyncio.create_task(preparing(FIRST))
+        await eventually_async(lambda: driver.begun)
+        others = [asyncio.create_task(preparing(FIRST)) for _ in range(2)]
+        await asyncio.sleep(0)
+        ended.cancel()  # of a kubelet that was killed
+        await asyncio.wait([ended])
+        driver.go_on.set()
+        one, other = await asyncio.gather(*others)
+    assert one == other
+    assert len(driver.programmed) == 1
+
+
+async def test_a_claim_is_taken_back_before_it_is_prepared_again(bed: Bed, fpga: str) -> None:
+    async with bed.running() as dra:
+        await bed.ready(claim("first", result(fpga), configs=(config(NEVER),)))
+        preparation = dra.parts.preparation
+        await asyncio.gather(preparation.unprepare(FIRST), preparation.prepare(FIRST))
+        assert [each.is_committed for each in dra.parts.book.entries()] == [True]
+
+
+async def test_a_claim_does_not_wait_for_a_device_while_the_driver_ends(
+    bed: Bed, fpga: str
+) -> None:
+    second = claim("second", result(fpga), configs=(config(NEVER),))
+    bed.api.put(second)
+    async with bed.running():
+        await bed.ready(claim("first", result(fpga), configs=(config(NEVER),)))
+        waiting = asyncio.create_task(bed.prepare(second))
+        await eventually_async(lambda: any("second" in each.request.path for each in bed.api.seen))
+    assert "(of claim ns/first), and the driver ends" in (await waiting)["second"].error
+
+
+async def test_the_requests_of_a_claim_are_programmed_at_the_same_time(
+    bed: Bed, fpga: str, driver: DriverStandIn
+) -> None:
+    both = claim("first", result(fpga, "a"), result(bed.add_fpga(), "b"), configs=(NAMED,))
+    driver.go_on.clear()
+    async with bed.running():
+        preparing = asyncio.create_task(bed.ready(both))
+        await eventually_async(lambda: len(driver.begun) == 2)
+        driver.go_on.set()
+        await preparing
+
+
+async def test_claims_are_given_back_without_the_api_server(bed: Bed, fpga: str) -> None:
+    first = claim("first", result(fpga), configs=(NAMED,))
+    async with bed.running():
+        done = await bed.ready(first)
+        with bed.api.faults.failing(
+            429
+        ):  # of a kubelet that was restarted: it is answered from disk
+            assert await bed.prepare(first) == {"first": done}
+        async with bed.api.away():
+            assert await bed.prepare(first) == {"first": done}
+            await bed.unprepare(first)
+            assert bed.left == []
+            assert "can't be reached" in (await bed.prepare(first))["first"].error
+
+
+async def test_a_hanging_card_keeps_no_claim(bed: Bed, fpga: str, driver: DriverStandIn) -> None:
+    first = claim("first", result(fpga), configs=(NAMED,))
+    bed.api.put(first)
+    driver.go_on.clear()
+    async with bed.running() as dra:
+        preparing = asyncio.create_task(bed.prepare(first))
+        await eventually_async(lambda: driver.begun)
+        await bed.unprepare(first)
+        assert "meanwhile" in (await preparing)["first"].error
+        assert bed.left == []
+        # What still works on the card ends before another claim gets it.
+        again = asyncio.create_task(bed.ready(claim("again", result(fpga), configs=(NAMED,))))
+        await eventually_async(lambda: has_reserved(dra, "again"))
+        driver.go_on.set()
+        await again
+    assert [each.afu_id for each in driver.programmed] == [NLB3]
+
+
+def has_reserved(dra: Dra, name: str) -> bool:
+    return any(each.claim.name == name for each in dra.parts.book.entries())
+
+
+async def test_a_committed_claim_has_the_device_that_it_had_and_follows_it(
+    bed: Bed, fpga: str
+) -> None:
+    first = claim("first", result(fpga), configs=(config(NEVER),))
+    async with bed.running() as dra:
+        await bed.ready(first)
+        book, (file,) = dra.parts.book, (bed.folder / "cdi").iterdir()
+        entry, content = book.find("uid-of-first"), file.read_bytes()
+        assert entry is not None
+        moved = claim("first", result("fpga-other"), configs=(config(NEVER),))
+        refusal = await bed.refused(moved)
+        assert f"still has {fpga}" in refusal
+        assert "dra release uid-of-first" in refusal
+        # As after the card's driver was loaded again, which numbers regions anew.
+        file.write_text("of another node")
+        old = [msgspec.structs.replace(each, ids=("dfl-fme.7",)) for each in entry.wants]
+        book.commit(entry.claim, tuple(old))
+        await eventually_async(lambda: book.find("uid-of-first") == entry)
+        assert file.read_bytes() == content
+
+
+async def test_what_a_workload_for_development_has_loaded_stays_unknown(
+    bed: Bed, fpga: str
+) -> None:
+    async with bed.running():
+        await bed.ready(claim("first", result(fpga), configs=(config(DEVELOP),)))
+    (bed.folder / "k/device-plugins/accelbind/mode").unlink()
+    async with bed.running() as dra:
+        assert (await dra.parts.regions.read()).contents == {"dfl-port.0": ""}

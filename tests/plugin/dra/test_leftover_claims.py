@@ -1,0 +1,401 @@
+"""Claims that the kubelet has forgotten: their devices aren't free, until nobody uses them."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import (
+    AbstractContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import pytest
+from prometheus_client import generate_latest
+
+from plugin.dra import claim_use, leftover_claims
+from plugin.dra.book import ClaimEntry
+from plugin.dra.leftover_claims import UNUSED_SECONDS
+from services.containers.cgroups import pods_with_cgroup
+from services.devices.dra import DRIVER
+from services.kubelet import podresources_pb2 as pb
+from services.kubelet.podresources_pb2_grpc import (
+    PodResourcesListerServicer,
+    add_PodResourcesListerServicer_to_server,
+)
+from services.kubelet.sockets import dra_checkpoint_file, listen, pod_resources_socket
+from services.process.errors import HardwareError
+from simulator.driver import DriverStandIn
+from tests.plugin.dra.support import NEVER, Bed, Dra, claim, config, result
+from tests.support import eventually_async, holding
+
+pytestmark = pytest.mark.anyio
+
+POD = "1c3a4e6f-8a64-4d0c-9f6a-5f0f3d8f2f11"
+UID = "uid-of-first"
+
+
+class Kubelet(PodResourcesListerServicer):
+    """What a kubelet says of claims: its checkpoint, and PodResources; and its cgroups."""
+
+    def __init__(self, bed: Bed) -> None:
+        self.checkpoint = dra_checkpoint_file(bed.folder / "k")
+        self.tree = bed.folder / "root/sys/fs/cgroup"
+        self.socket = pod_resources_socket(bed.folder / "k")
+        self.listed: tuple[str, ...] = ()
+        """CDI names of devices of containers."""
+        (self.tree / "kubepods.slice").mkdir(parents=True)
+        self.knows()
+
+    def knows(self, **pods: str) -> None:
+        """Write the checkpoint: claims, and the pod of each."""
+        entries = [
+            {"ClaimUID": uid.replace("_", "-"), "PodUIDs": {pod: {}}, "DriverState": {DRIVER: {}}}
+            for uid, pod in pods.items()
+        ]
+        data = json.dumps({"ClaimInfoStateList": entries})
+        self.checkpoint.write_text(json.dumps({"Data": data, "Checksum": 0}))
+
+    async def List(  # noqa: N802 - the protocol's name
+        self,
+        request: pb.ListPodResourcesRequest,  # noqa: ARG002 - the protocol's
+        context: object,  # noqa: ARG002 - the same
+    ) -> pb.ListPodResourcesResponse:
+        devices = [pb.CDIDevice(name=each) for each in self.listed]
+        resource = pb.DynamicResource(claim_resources=[pb.ClaimResource(cdi_devices=devices)])
+        container = pb.ContainerResources(name="c", dynamic_resources=[resource])
+        return pb.ListPodResourcesResponse(pod_resources=[pb.PodResources(containers=[container])])
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        self.socket.parent.mkdir(exist_ok=True)
+        server = grpc.aio.server()
+        add_PodResourcesListerServicer_to_server(self, server)
+        listen(server, self.socket)
+        await server.start()
+        try:
+            yield
+        finally:
+            await server.stop(None)
+            self.socket.unlink(missing_ok=True)
+
+
+@pytest.fixture
+async def kubelet(bed: Bed) -> AsyncIterator[Kubelet]:
+    kubelet = Kubelet(bed)  # type: ignore[abstract]  # only List is served
+    async with kubelet.serving():
+        yield kubelet
+
+
+@pytest.fixture
+def fpga(bed: Bed, driver: DriverStandIn) -> str:  # noqa: ARG001 - answers its ioctls
+    bed.api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "uid": "u1"}})
+    return bed.add_fpga()
+
+
+def first(fpga: str) -> dict[str, Any]:
+    made = claim("first", result(fpga), configs=(config(NEVER),))
+    made["status"]["reservedFor"] = [{"resource": "pods", "name": "p", "uid": POD}]
+    return made
+
+
+def taints(bed: Bed) -> list[str]:
+    slices = [each["spec"] for each in bed.api.objects("ResourceSlice")]
+    devices = [each for spec in slices for each in spec["devices"]]
+    assert len(devices) <= 1, "one device"
+    return [taint["value"] for each in devices for taint in each.get("taints", ())]
+
+
+def events(bed: Bed) -> list[str]:
+    return [each["message"] for each in bed.api.objects("Event")]
+
+
+ROUND = UNUSED_SECONDS / 2
+
+
+async def observed(dra: Dra, seconds: float = UNUSED_SECONDS + ROUND) -> None:
+    """Have leftover claims observed for so long."""
+    leftovers, start = dra.parts.leftover_claims, dra.parts.leftover_claims.clock()
+    for number in range(int(seconds / ROUND) + 1):
+        leftovers.clock = lambda now=start + number * ROUND: now  # type: ignore[misc]
+        for entry in await leftovers.unused():
+            await dra.parts.end_leftover(entry)
+
+
+async def test_a_claim_that_only_the_driver_knows_is_withheld_and_ends(
+    bed: Bed, kubelet: Kubelet, fpga: str
+) -> None:
+    bed.api.put({"kind": "Namespace", "metadata": {"name": "default"}})
+    async with bed.running(healthy_after=1) as dra:
+        await bed.register()
+        kubelet.knows(uid_of_first=POD)
+        await bed.ready(first(fpga))
+        await eventually_async(lambda: bed.api.objects("ResourceSlice"))
+        assert taints(bed) == []
+        kubelet.knows()  # its state is lost
+        await eventually_async(lambda: taints(bed) == ["leftover-claim"])
+        table = str((await dra.probes.devices())[1])
+        assert "claim ns/first has it, and the kubelet does not know that claim" in table
+        assert f"accelbind dra release {UID}" in table
+        await eventually_async(lambda: any("ns/first has it" in each for each in events(bed)))
+        assert 'reason="leftover-claim"' in generate_latest(dra.process.registry).decode()
+        bed.api.drop("ResourceClaim", "first", "ns")
+        await observed(dra, UNUSED_SECONDS - ROUND)
+        assert dra.parts.book.find(UID) is not None
+    async with bed.running(healthy_after=1) as dra:  # which begins anew
+        await bed.register()
+        await eventually_async(lambda: taints(bed) == ["leftover-claim"])
+        await observed(dra, UNUSED_SECONDS - ROUND)
+        assert dra.parts.book.find(UID) is not None
+        await observed(dra)
+        assert bed.left == []
+        await eventually_async(lambda: taints(bed) == [])
+        shown = generate_latest(dra.process.registry).decode()
+        assert 'accelbind_claims_unprepared_total{outcome="leftover"} 1.0' in shown
+        await eventually_async(lambda: any("is healthy again" in each for each in events(bed)))
+
+
+async def test_a_claim_is_no_leftover_while_the_kubelet_knows_it_or_is_away(
+    bed: Bed, kubelet: Kubelet, fpga: str
+) -> None:
+    kubelet.knows(uid_of_first=POD)
+    async with bed.running(healthy_after=1) as dra:
+        await bed.ready(first(fpga))
+        for content in ("", "no JSON"):
+            kubelet.checkpoint.write_text(content)
+            assert await dra.parts.leftover_claims.problems() == {}
+        kubelet.checkpoint.unlink()  # one that was there, and is lost
+        assert [each.code for each in (await dra.parts.leftover_claims.problems()).values()] == [
+            "leftover-claim"
+        ]
+        kubelet.knows(uid_of_first=POD)
+        assert await dra.parts.leftover_claims.problems() == {}
+        await bed.unprepare(first(fpga))
+        assert await dra.parts.leftover_claims.problems() == {}
+
+
+async def test_what_is_known_of_a_claim_outlives_the_driver(
+    bed: Bed, kubelet: Kubelet, fpga: str
+) -> None:
+    async with bed.running(healthy_after=1):
+        await bed.register()
+        await bed.ready(first(fpga))
+        await eventually_async(lambda: taints(bed) == ["leftover-claim"])
+    kubelet.checkpoint.write_text("")
+    async with bed.running(healthy_after=1) as dra:
+        await bed.register()
+        await eventually_async(lambda: dra.parts.node.state.inventory is not None)
+        assert len(await dra.parts.leftover_claims.problems()) == 1
+
+
+@pytest.mark.parametrize("obstacle", ["an entry that is cut off", "a folder in its place"])
+async def test_an_entry_that_cannot_be_read_or_written_does_not_end_the_driver(
+    bed: Bed, kubelet: Kubelet, fpga: str, obstacle: str
+) -> None:
+    async with bed.running() as dra:
+        await bed.ready(first(fpga))
+        path = dra.parts.book.path(UID)
+        if obstacle == "a folder in its place":
+            path.with_name(f".{path.name}.new").mkdir()
+        else:
+            path.with_name("another-uid.json").write_text("{")
+        kubelet.knows(uid_of_first="another-pod", another_uid="x", **{"a/b": "y"})
+        assert await dra.parts.leftover_claims.problems() == {}
+
+
+async def test_a_claim_that_cannot_be_given_back_does_not_end_the_driver(
+    bed: Bed, fpga: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = 0
+
+    async def end(_: ClaimEntry) -> None:
+        nonlocal ends
+        ends += 1
+        raise HardwareError("it can't be removed")
+
+    async with bed.running() as dra:
+        await bed.ready(first(fpga))
+        leftovers = dra.parts.leftover_claims
+
+        async def unused() -> list[ClaimEntry]:
+            return [*dra.parts.book.entries()]
+
+        monkeypatch.setattr(leftovers, "unused", unused)
+        monkeypatch.setattr(leftover_claims, "ROUND_SECONDS", 0.01)
+        task = asyncio.create_task(leftovers.run_forever(end))
+        await eventually_async(lambda: ends > 1)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_a_checkpoint_that_was_never_there_says_nothing(
+    bed: Bed, kubelet: Kubelet, fpga: str
+) -> None:
+    """As where the kubelet's folder is not mounted."""
+    kubelet.checkpoint.unlink()
+    async with bed.running() as dra:
+        await bed.ready(first(fpga))
+        assert await dra.parts.leftover_claims.problems() == {}
+        kubelet.knows()
+        assert len(await dra.parts.leftover_claims.problems()) == 1
+
+
+@contextmanager
+def cgroup(kubelet: Kubelet, path: str) -> Iterator[None]:
+    folder = kubelet.tree / path
+    folder.mkdir(parents=True)
+    yield
+    folder.rmdir()
+
+
+@contextmanager
+def moved(path: Path, away: Path) -> Iterator[None]:
+    path.rename(away)
+    yield
+    away.rename(path)
+
+
+@contextmanager
+def forgetting(kubelet: Kubelet) -> Iterator[None]:
+    yield
+    kubelet.knows()
+    kubelet.listed = ()
+
+
+WITH_CGROUP = {
+    "cgroupfs driver": f"memory/kubepods/burstable/pod{POD}",
+    "systemd driver": "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{}.slice",
+    "kubelet in a container": "kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod{}.slice",
+}
+AWAY = {"no cgroups": "tree", "no PodResources": "socket", "no checkpoint": "checkpoint"}
+
+
+def in_use(how: str, bed: Bed, kubelet: Kubelet, fpga: str) -> AbstractContextManager[object]:
+    """Have something on the node keep a claim."""
+    if how in WITH_CGROUP:
+        return cgroup(kubelet, WITH_CGROUP[how].format(POD.replace("-", "_")))
+    if how in AWAY:
+        return moved(getattr(kubelet, AWAY[how]), bed.folder / "away")
+    if how == "somebody has the port":
+        return holding(bed.folder / "root/dev/dfl-port.0")
+    if how == "PodResources lists it":
+        kubelet.listed = (f"accelbind.dev/claim={UID}-fpga-{fpga}",)
+    else:
+        kubelet.knows(uid_of_first=POD)
+    return forgetting(kubelet)
+
+
+ON_NODE = (
+    *WITH_CGROUP,
+    *AWAY,
+    "PodResources lists it",
+    "the kubelet knows it again",
+    "somebody has the port",
+)
+IN_CLUSTER = (
+    "the API server has it",
+    "the API server is away",
+    "the API server refuses",
+)
+
+
+@asynccontextmanager
+async def known(how: str, bed: Bed, fpga: str) -> AsyncIterator[None]:
+    """Have the API server keep a claim."""
+    if how == "the API server is away":
+        async with bed.api.away():
+            yield
+    elif how == "the API server refuses":
+        with bed.api.faults.failing(403):
+            yield
+    else:
+        bed.api.put(first(fpga))
+        yield
+        bed.api.drop("ResourceClaim", "first", "ns")
+
+
+@pytest.mark.parametrize("how", ON_NODE + IN_CLUSTER)
+async def test_a_leftover_claim_stays_while_it_may_be_used(
+    bed: Bed, kubelet: Kubelet, fpga: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claim_use, "OWN_ROOT", bed.folder / "container")
+    async with bed.running() as dra:
+        await bed.ready(first(fpga))
+        bed.api.drop("ResourceClaim", "first", "ns")
+        assert len(await dra.parts.leftover_claims.problems()) == 1
+        await observed(dra, UNUSED_SECONDS - ROUND)
+        async with AsyncExitStack() as stack:
+            if how in IN_CLUSTER:
+                await stack.enter_async_context(known(how, bed, fpga))
+            else:
+                stack.enter_context(in_use(how, bed, kubelet, fpga))
+            await observed(dra)
+            assert dra.parts.book.find(UID) is not None
+        await dra.parts.leftover_claims.problems()
+        await observed(dra, UNUSED_SECONDS - ROUND)
+        assert dra.parts.book.find(UID) is not None, "the time begins anew"
+        await observed(dra, 2 * UNUSED_SECONDS)
+        assert bed.left == []
+
+
+@pytest.mark.usefixtures("kubelet")
+async def test_a_claim_of_another_uid_or_without_our_devices_is_none(bed: Bed, fpga: str) -> None:
+    """A claim of a user outlives its pods."""
+    for uid in ("another", UID):
+        async with bed.running() as dra:
+            await bed.ready(first(fpga))
+            assert len(await dra.parts.leftover_claims.problems()) == 1
+            left = claim("first", *[result(fpga)] * (uid != UID), uid=uid)
+            bed.api.put(left)
+            await observed(dra)
+            assert bed.left == []
+
+
+async def test_the_pods_of_a_claim_are_those_that_the_kubelet_names(
+    bed: Bed, kubelet: Kubelet, fpga: str
+) -> None:
+    """Others begin to share it later, which the driver does not see."""
+    made = claim("first", result(fpga), configs=(config(NEVER),))
+    async with bed.running() as dra:
+        await bed.ready(made)
+        assert dra.parts.book.find(UID) is not None
+        bed.api.drop("ResourceClaim", "first", "ns")
+        assert len(await dra.parts.leftover_claims.problems()) == 1
+        await observed(dra)
+        assert dra.parts.book.find(UID) is not None, "its pods are unknown"
+        kubelet.knows(uid_of_first="other")
+        await dra.parts.leftover_claims.problems()
+        entry = dra.parts.book.find(UID)
+        assert entry is not None
+        assert entry.pods == ("other",)
+        kubelet.knows()
+        await dra.parts.leftover_claims.problems()
+        with cgroup(kubelet, "kubepods.slice/podother"):
+            await observed(dra)
+            assert dra.parts.book.find(UID) is not None
+        await observed(dra, 2 * UNUSED_SECONDS)
+        assert bed.left == []
+
+
+@pytest.mark.usefixtures("kubelet")
+async def test_a_claim_that_has_changed_meanwhile_is_not_given_back(bed: Bed, fpga: str) -> None:
+    async with bed.running() as dra:
+        await bed.ready(first(fpga))
+        entry = dra.parts.book.find(UID)
+        assert entry is not None
+        dra.parts.book.note_pods(entry, ["another"])
+        assert not await dra.parts.preparation.end_leftover(entry)
+        assert dra.parts.book.find(UID) is not None
+
+
+def test_cgroups_that_show_no_pods_say_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a/sys/fs/cgroup/system.slice").mkdir(parents=True)
+    (tmp_path / "b/sys/fs/cgroup/kubepods/pod1").mkdir(parents=True)
+    assert pods_with_cgroup([tmp_path / "a", tmp_path / "b"], ["1", "2"]) == {"1"}
+    with pytest.raises(HardwareError, match="no cgroups of pods"):
+        pods_with_cgroup([tmp_path / "a"], ["1"])

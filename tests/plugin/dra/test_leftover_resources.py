@@ -1,0 +1,169 @@
+"""A node that moves from the device plugin to DRA and back, with a kubelet stand-in."""
+
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from plugin.dra import leftover_resources
+from services.containers import holder_source
+from services.devices.model import PluginMode
+from services.kube.client import ClusterClient
+from services.kube.config import load_config
+from simulator.kubelet.pods import PodState
+from simulator.kubelet.standin import KubeletStandIn
+from tests.plugin.dra.support import NLB0, REGION, Bed, extended_claim, result, with_claim
+from tests.plugin.support import Pods, container, functions, pod, running, settings
+from tests.simulator.kubelet.fake_plugin import FakePlugin, devices
+from tests.support import eventually_async
+
+pytestmark = pytest.mark.anyio
+
+REQUEST = "container-0-request-0"
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let processes of this machine notice soon what the kubelet counts."""
+    monkeypatch.setattr(leftover_resources, "CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(holder_source, "RENEW_SECONDS", 0.1)
+    monkeypatch.setattr(holder_source, "POLL_SECONDS", 0.05)
+
+
+@pytest.fixture
+async def kubelet(bed: Bed) -> AsyncIterator[KubeletStandIn]:
+    """The kubelet of the bed, connected to its API server."""
+    config = load_config(bed.api.kubeconfig_path)
+    assert config is not None
+    async with (
+        ClusterClient(config) as client,
+        KubeletStandIn(bed.folder / "k", node_name="n1", retry_seconds=0.05) as standin,
+    ):
+        standin.claims.connect(client)
+        yield standin
+
+
+def of_plugin(pods: Pods, name: str) -> dict[str, Any]:
+    return pods.add(pod(name, container("c", REGION, 1, functions(NLB0))))
+
+
+async def of_claim(bed: Bed, kubelet: KubeletStandIn, name: str, device: str) -> PodState:
+    """A pod that requests the same resource, of which the scheduler made a claim."""
+    owner = pod(name, container("c", REGION, 1, functions(NLB0)))
+    made = extended_claim(owner, result(device, REQUEST))
+    made["status"]["reservedFor"] = [{"uid": owner["metadata"]["uid"]}]
+    bed.api.put(made)
+    owner = with_claim(owner, (REQUEST, "c", REGION))
+    bed.api.put(owner)
+    state = await kubelet.admit(owner)
+    await kubelet.until(lambda: state["c"].running)
+    return state
+
+
+def calls(kubelet: KubeletStandIn, method: str) -> int:
+    return sum(each.method == method and each.resource == REGION for each in kubelet.calls)
+
+
+def is_served(kubelet: KubeletStandIn) -> bool:
+    return not kubelet.devices.registered.registered[REGION].stopped
+
+
+@pytest.mark.usefixtures("driver")
+async def test_a_node_moves_to_dra_and_back_without_a_restart_of_the_kubelet(
+    bed: Bed, kubelet: KubeletStandIn
+) -> None:
+    """Mode region has PreStartContainer, which no pod of a claim can answer."""
+    bed.add_fpga()
+    bed.add_fpga()
+    bed.install(NLB0)
+    pods = Pods()
+    options = settings(bed.folder, PluginMode.REGION)
+    async with running(options, pods):
+        await kubelet.until(lambda: kubelet.allocatable.get(REGION) == 2)
+        held = await kubelet.settled(await kubelet.admit(of_plugin(pods, "of-the-plugin")))
+        assert held["c"].running
+    (mine,) = kubelet.in_use(REGION)
+    async with bed.running(cdi_dir=bed.folder / "k/cdi") as dra:
+        by_name = dra.parts.state.by_name
+        (free,) = (name for name, each in by_name.items() if each.device.id != mine)
+        given = await of_claim(bed, kubelet, "of-a-claim", free)
+        assert calls(kubelet, "Register") == 2
+        assert kubelet.allocatable[REGION] == kubelet.capacity[REGION] == 0
+        await kubelet.restart_container(held, "c")  # of the plugin: it starts unasked
+        await kubelet.until(lambda: held["c"].running)
+        # The pod still has its device, and the kubelet would forget what nobody registers.
+        await kubelet.restart()
+        await kubelet.until(lambda: is_served(kubelet))
+        assert calls(kubelet, "Register") == 3
+        await kubelet.delete_pod(held)
+        await kubelet.until(lambda: not is_served(kubelet))
+        await kubelet.restart_container(given, "c")
+        await kubelet.until(lambda: given["c"].running)
+        assert dra.parts.leftover_resources.problems() == []
+        await kubelet.delete_pod(given)
+    async with running(options, pods):
+        await kubelet.until(lambda: kubelet.allocatable.get(REGION) == 2)
+        back = await kubelet.settled(await kubelet.admit(of_plugin(pods, "back")))
+        assert back["c"].running
+
+
+@pytest.mark.usefixtures("driver")
+async def test_a_resource_that_only_an_ended_plugin_had_is_withdrawn_once(
+    bed: Bed, kubelet: KubeletStandIn
+) -> None:
+    device = bed.add_fpga()
+    bed.install(NLB0)
+    async with running(settings(bed.folder, PluginMode.REGION), Pods()):
+        await kubelet.until(lambda: kubelet.allocatable.get(REGION) == 1)
+    async with bed.running(cdi_dir=bed.folder / "k/cdi"):
+        await kubelet.until(lambda: calls(kubelet, "Disconnected") == 2)
+        options = kubelet.devices.registered.registered[REGION].options
+        assert options is not None
+        assert not options.pre_start_required
+        await of_claim(bed, kubelet, "p", device)
+    assert calls(kubelet, "Register") == 2
+
+
+async def test_a_resource_that_another_plugin_serves_is_left_to_it(
+    bed: Bed, kubelet: KubeletStandIn
+) -> None:
+    """Also one that it has taken over since."""
+    bed.add_fpga()
+    ours = partial(FakePlugin, kubelet.folder, resource=REGION)
+    async with bed.running(cdi_dir=bed.folder / "k/cdi") as dra:
+        async with ours(devices("a")) as other:
+            await other.register()
+            await kubelet.until(lambda: kubelet.allocatable.get(REGION) == 1)
+            for _ in range(2):
+                await dra.parts.leftover_resources.check()
+            assert dra.parts.leftover_resources.resources() == []
+        await kubelet.until(lambda: calls(kubelet, "Register") == 2)
+        assert dra.parts.leftover_resources.problems() == []
+    assert calls(kubelet, "Register") == 2
+
+
+@pytest.mark.usefixtures("driver")
+async def test_what_prevents_the_withdrawal_is_shown_with_the_devices(
+    bed: Bed, kubelet: KubeletStandIn
+) -> None:
+    bed.add_fpga()
+    async with running(settings(bed.folder, PluginMode.REGION), Pods()):
+        await kubelet.until(lambda: kubelet.allocatable.get(REGION) == 1)
+    kubelet.set_faults(refuse="not today")
+    async with bed.running() as dra:
+
+        async def shows(text: str) -> bool:
+            return text in str((await dra.probes.devices())[1])
+
+        await eventually_async(lambda: bool(dra.parts.leftover_resources.problems()))
+        assert await shows("not today")
+        kubelet.set_faults(refuse="")
+        await kubelet.until(lambda: calls(kubelet, "Disconnected") == 2)
+        await eventually_async(lambda: not dra.parts.leftover_resources.problems())
+        checkpoint = kubelet.folder / "device-plugins/kubelet_internal_checkpoint"
+        checkpoint.write_text("{")
+        await eventually_async(lambda: bool(dra.parts.leftover_resources.problems()))
+        assert await shows("is not a checkpoint of the kubelet")
+        checkpoint.unlink()
+        await eventually_async(lambda: not dra.parts.leftover_resources.problems())

@@ -1,0 +1,261 @@
+"""What the driver promised on the disk is there again after somebody removed or changed it."""
+
+import json
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from services.devices.labels import dra_name
+from simulator.devices import DeviceTree, vector_engine
+from tests.damages import link, remove_folder, replace_by_folder, restored, truncate, written
+from tests.plugin.dra.support import NEVER, Bed, Dra, claim, config, result
+from tests.services.node.support import shown
+from tests.support import REPOSITORY, eventually_async
+
+pytestmark = pytest.mark.anyio
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:40])
+
+
+def hide(path: Path) -> None:
+    path.chmod(0o600)
+
+
+TYPES = REPOSITORY / "manifests/device-types"
+ENGINE = "sys/devices/pci0000:01/0000:01:00.0"
+DAMAGES = (Path.unlink, truncate, cut, hide, link, replace_by_folder, remove_folder)
+
+
+async def unready(dra: Dra) -> str:
+    """The reasons why the driver isn't ready; empty if it is."""
+    status, text = await dra.probes.readyz()
+    return "" if status == HTTPStatus.OK else text
+
+
+@dataclass
+class Node:
+    """A node with a claim of an FPGA and one of a device type, and the contents of their files."""
+
+    bed: Bed
+    tree: DeviceTree
+    claims: tuple[dict[str, Any], ...]
+    types: Path
+
+    def path(self, each: dict[str, Any]) -> Path:
+        return self.bed.folder / f"cdi/accelbind-claim-{each['metadata']['uid']}.json"
+
+    @property
+    def paths(self) -> list[Path]:
+        return [self.path(each) for each in self.claims]
+
+    @asynccontextmanager
+    async def running(self, **settings: Any) -> AsyncIterator[Dra]:
+        async with self.bed.running(device_types=self.types, **settings) as dra:
+            await self.bed.register()
+            await eventually_async(lambda: _is_ready(dra))
+            yield dra
+
+
+async def _is_ready(dra: Dra) -> bool:
+    return await unready(dra) == ""
+
+
+@pytest.fixture
+def node(bed: Bed) -> Node:
+    bed.api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "uid": "u1"}})
+    types = bed.folder / "types"
+    types.mkdir()
+    shutil.copy(TYPES / "nec-vector-engine.yaml", types)
+    tree = DeviceTree(bed.folder / "root")
+    engine = vector_engine(tree, 0)
+    fpga = claim("fpga", result(bed.add_fpga()), configs=(config(NEVER),))
+    device = claim("engine", result(dra_name("nec-vector-engine", engine.id)))
+    return Node(bed, tree, (fpga, device), types)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_the_cdi_file_of_a_claim_is_restored_by_the_running_driver(
+    node: Node, damage: Callable[[Path], None]
+) -> None:
+    async with node.running() as dra:
+        for each in node.claims:
+            await node.bed.ready(each)
+        before = [written(path) for path in node.paths]
+        with capture_logs() as logs:
+            for path in node.paths[: 1 if damage is remove_folder else 2]:
+                damage(path)
+            await eventually_async(lambda: [written(path) for path in node.paths] == before)
+            await eventually_async(lambda: restored(dra.process.registry, "cdi-claim") == 2)
+        lines = [each for each in logs if each["event"] == "a lost file is restored"]
+        assert sorted(each["file"] for each in lines) == sorted(map(str, node.paths))
+        await eventually_async(lambda: _is_ready(dra))
+        await node.bed.unprepare(*node.claims)
+    assert node.bed.left in ([], ["elsewhere"])
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_it_is_there_before_a_driver_that_starts_can_be_found_by_the_kubelet(
+    node: Node, damage: Callable[[Path], None]
+) -> None:
+    async with node.running():
+        for each in node.claims:
+            await node.bed.ready(each)
+        before = [written(path) for path in node.paths]
+    for path in node.paths[: 1 if damage is remove_folder else 2]:
+        damage(path)
+    async with node.bed.api.away(), node.bed.running(device_types=node.types) as dra:
+        assert [written(path) for path in node.paths] == before  # its socket is there already
+        assert restored(dra.process.registry, "cdi-claim") == 2
+
+
+async def test_a_driver_that_cannot_restore_a_file_is_not_ready_and_says_why(node: Node) -> None:
+    async with node.running() as dra:
+        for each in node.claims:
+            await node.bed.ready(each)
+        obstacles = [path.with_name(f".{path.name}.new") for path in node.paths]
+        with capture_logs() as logs:
+            for path in (*obstacles, *node.paths):
+                path.mkdir() if path in obstacles else path.unlink()
+            await eventually_async(
+                lambda: restored(dra.process.registry, "cdi-claim", "failed") > 3
+            )
+            reasons = await unready(dra)
+            for path in obstacles:
+                path.rmdir()
+            await eventually_async(lambda: _is_ready(dra))
+        for each in node.claims:
+            assert f"claim ns/{each['metadata']['name']}: {node.path(each)} can't be" in reasons
+        assert [each for each in shown(logs) if "missing" in each] == [
+            "CDI files of claims are missing",
+            "no CDI file is missing",
+        ]
+
+
+async def test_a_file_never_names_the_node_of_another_device(node: Node) -> None:
+    engine, path = node.claims[1], node.paths[1]
+    async with node.running() as dra:
+        await node.bed.ready(engine)
+        before = written(path)
+        node.tree.remove(ENGINE)
+        await eventually_async(lambda: len(dra.parts.state.by_name) == 1)
+        path.unlink()
+        await eventually_async(lambda: written(path) == before)  # its node is nobody else's
+        other = vector_engine(node.tree, 1).folders[0]
+        node.tree.node(f"{other}/ve/ve1", "ve0", "238:0")
+        await eventually_async(lambda: not path.exists())
+        await eventually_async(lambda: unready(dra))
+        assert f"claim ns/engine is without {path}: " in await unready(dra)
+        assert "another device has ve0 now" in await unready(dra)
+        entry = vector_engine(node.tree, 0).folders[0] + "/ve/ve0"
+        node.tree.node(entry, "ve3", "238:3")
+        await eventually_async(lambda: "/dev/ve3" in path.read_text())
+        await eventually_async(lambda: _is_ready(dra))
+    assert written(path) != before
+
+
+async def test_claims_of_older_versions_get_their_files_back_from_their_devices(node: Node) -> None:
+    engine, path = node.claims[1], node.paths[1]
+    async with node.running():
+        await node.bed.ready(engine)
+        before = written(path)
+    entry = node.bed.folder / "state/claims/uid-of-engine.json"
+    noted = json.loads(entry.read_bytes())
+    assert noted.pop("file").encode() == (before or (b"", 0))[0]
+    entry.write_text(json.dumps(noted))
+    path.unlink()
+    node.tree.remove(ENGINE)
+    async with node.bed.running(device_types=node.types) as dra:
+        assert f"{path}: request " in await unready(dra)
+        assert "allocated nec-vector-engine-0000-01-00-0, which this node hasn't now" in (
+            await unready(dra)
+        )
+        vector_engine(node.tree, 0)
+        await eventually_async(lambda: written(path) == before)
+        await eventually_async(lambda: json.loads(entry.read_bytes()).get("file"))
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, truncate, cut, remove_folder])
+@pytest.mark.parametrize("runs", [True, False])
+async def test_the_entry_of_a_claim_is_restored_from_its_cdi_file(
+    node: Node, damage: Callable[[Path], None], runs: bool
+) -> None:
+    engine = node.claims[1]
+    entry = node.bed.folder / "state/claims/uid-of-engine.json"
+    async with node.running() as dra:
+        await node.bed.ready(engine)
+        before = written(entry)
+        if runs:
+            damage(entry)
+            await eventually_async(lambda: written(entry) == before)
+            await eventually_async(lambda: _is_ready(dra))
+    if not runs:
+        damage(entry)
+    async with node.bed.running(device_types=node.types) as dra:
+        await eventually_async(lambda: written(entry) == before)
+        assert [each.claim.uid for each in dra.parts.book.entries()] == ["uid-of-engine"]
+        await node.bed.unprepare(engine)
+        assert node.bed.left == []
+
+
+FOREIGN = ["accelbind-claim-uid-of-x.old.json", "accelbind-claim-.json", "accelbind-claim-a b.json"]
+
+
+async def test_files_of_others_beside_ours_are_left_alone(node: Node) -> None:
+    (node.bed.folder / "cdi").mkdir(exist_ok=True)
+    for name in FOREIGN:
+        (node.bed.folder / "cdi" / name).write_text("{}")
+    entry = node.bed.folder / "state/claims/uid-of-engine.json"
+    async with node.running():
+        await node.bed.ready(node.claims[1])
+        content = entry.read_text()
+        entry.with_name("uid-of-engine.bak.json").write_text(content)
+        entry.with_name("notes.json.txt").write_text("x")
+    async with node.running() as dra:
+        assert [each.claim.uid for each in dra.parts.book.entries()] == ["uid-of-engine"]
+    assert all((node.bed.folder / "cdi" / name).exists() for name in FOREIGN)
+
+
+async def test_an_entry_of_another_claim_is_replaced_by_that_of_its_cdi_file(node: Node) -> None:
+    folder = node.bed.folder / "state/claims"
+    async with node.running() as dra:
+        for each in node.claims:
+            await node.bed.ready(each)
+        before = (folder / "uid-of-engine.json").read_bytes()
+        shutil.copy(folder / "uid-of-fpga.json", folder / "uid-of-engine.json")
+        await eventually_async(lambda: (folder / "uid-of-engine.json").read_bytes() == before)
+        await eventually_async(lambda: _is_ready(dra))
+
+
+async def test_a_damaged_entry_without_a_cdi_file_is_named(node: Node) -> None:
+    entry = node.bed.folder / "state/claims/uid-of-engine.json"
+    async with node.running():
+        await node.bed.ready(node.claims[1])
+    node.paths[1].unlink()
+    truncate(entry)
+    async with node.bed.running(device_types=node.types) as dra:
+        await eventually_async(lambda: unready(dra))
+        assert f"{entry} can't be read" in await unready(dra)
+        assert "accelbind dra release uid-of-engine" in await unready(dra)
+
+
+async def test_an_unhealthy_device_takes_nothing_from_the_file_of_its_claim(node: Node) -> None:
+    engine, path = node.claims[1], node.paths[1]
+    async with node.running() as dra:
+        await node.bed.ready(engine)
+        before = written(path)
+        (node.bed.folder / "root/dev/ve0").unlink()
+        await eventually_async(
+            lambda: not dra.parts.state.by_name["nec-vector-engine-0000-01-00-0"].device.healthy
+        )
+        path.unlink()
+        await eventually_async(lambda: written(path) == before)
+        assert await unready(dra) == ""

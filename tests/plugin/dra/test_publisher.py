@@ -1,0 +1,316 @@
+"""The publisher against an API server: what is written, when, and after what."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
+
+from plugin.dra.book import ClaimBook
+from plugin.dra.claims import ClaimRef
+from plugin.dra.metrics import DraMetrics
+from plugin.dra.publisher import DELETED_SECONDS, SlicePublisher
+from plugin.dra.wants import Kind, Want
+from services.containers.holders import Holder
+from services.devices.model import Card, Contents, Inventory, PluginMode
+from services.kube.connection import ApiConnection, connector
+from services.node.ledger import Rules
+from services.node.state import NodeState
+from simulator.apiserver.resources import Json
+from simulator.apiserver.standin import ApiServerStandIn, Options
+from tests.services.cards import BAD, NLB0, NLB3, REGION, advertise, card, port
+from tests.services.kube.following import QUICK
+from tests.services.node.support import set_state
+from tests.support import eventually_async
+
+pytestmark = pytest.mark.anyio
+
+NODE = "node-1"
+FIRST = f"{NODE}-accelbind.dev-0"
+HOLDER = Holder("default", "pod", "main")
+CLAIM = ClaimRef("default", "claim", "uid")
+WANT = Want("fpga", Kind.PROGRAM, ("fpga-0000-5e-00-0",), ("dfl-fme.0",), ((),), REGION, REGION)
+WRITES = {"POST", "PUT", "DELETE"}
+
+
+class FakeNode:
+    """A node whose cards are scanned when a test says so, and its publisher."""
+
+    def __init__(self, folder: Path, api: ApiServerStandIn, connection: ApiConnection) -> None:
+        self.api = api
+        self._connection = connection
+        self.state = NodeState(Rules(PluginMode.REGION))
+        self.book = ClaimBook(folder / "claims")
+        self.programmed: Contents = {}
+        self.registry = CollectorRegistry()
+        self.metrics = DraMetrics(self.registry)
+        self.slept: list[float] = []
+        self.publisher = self.restarted()
+
+    def restarted(self) -> SlicePublisher:
+        """Another process begins."""
+        self.publisher = SlicePublisher(
+            self._connection,
+            NODE,
+            state=self.state,
+            regions=self,
+            book=self.book,
+            programmable=True,
+            writes=self.metrics.slice_writes,
+            timing=replace(QUICK, sleep=self._sleep),
+        )
+        return self.publisher
+
+    async def contents(self, inventory: Inventory) -> Contents:
+        del inventory
+        return self.programmed
+
+    def count(self, outcome: str) -> float:
+        labels = {"outcome": outcome}
+        return self.registry.get_sample_value("accelbind_slice_writes_total", labels) or 0
+
+    async def _sleep(self, seconds: float) -> None:
+        if seconds > 0:
+            self.slept.append(seconds)
+        await asyncio.sleep(0.001)  # lets others work
+
+    def scan(self, *cards: Card) -> None:
+        inventory = Inventory(cards)
+        set_state(self.state, inventory, advertise(inventory, PluginMode.REGION))
+
+    @asynccontextmanager
+    async def publishing(self, *cards: Card) -> AsyncIterator[None]:
+        """The publisher runs, the kubelet has confirmed it, and the cards are published."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(loop) for _, loop in self.publisher.loops()]
+            self.publisher.confirm()
+            self.scan(*cards)
+            await self.shows(*cards)
+            yield
+            for task in tasks:
+                task.cancel()
+
+    async def shows(self, *cards: Card) -> None:
+        names = [f"fpga-{each.address.replace(':', '-').replace('.', '-')}" for each in cards]
+        await eventually_async(lambda: [*self.devices()] == sorted(names))
+
+    def slices(self) -> list[Json]:
+        return self.api.objects("ResourceSlice")
+
+    def devices(self) -> Mapping[str, Json]:
+        """The devices that can be allocated, by name."""
+        slices = self.slices()
+        last = max((each["spec"]["pool"]["generation"] for each in slices), default=0)
+        counted = [each for each in slices if each["spec"]["pool"]["generation"] == last]
+        if any(each["spec"]["pool"]["resourceSliceCount"] != len(counted) for each in counted):
+            return {}
+        devices = [body for each in counted for body in each["spec"].get("devices") or ()]
+        assert max(Counter(body["name"] for body in devices).values(), default=0) <= 1
+        return {body["name"]: body for body in sorted(devices, key=lambda body: body["name"])}
+
+    def attribute(self, name: str, number: int = 0) -> Any:
+        (value,) = [*self.devices().values()][number]["attributes"][name].values()
+        return value
+
+    def taints(self) -> list[str]:
+        return [
+            taint["value"] for each in self.devices().values() for taint in each.get("taints", ())
+        ]
+
+    def writes(self) -> list[str]:
+        methods = [each.request.method for each in self.api.seen]
+        return [method for method in methods if method in WRITES]
+
+
+@asynccontextmanager
+async def node_of(folder: Path, options: Options) -> AsyncIterator[FakeNode]:
+    async with ApiServerStandIn(folder, options) as api:
+        api.put({"kind": "Node", "metadata": {"name": NODE}, "status": {}})
+        connection = ApiConnection(connector(api.kubeconfig_path))
+        try:
+            yield FakeNode(folder, api, connection)
+        finally:
+            await connection.aclose()
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[FakeNode]:
+    async with node_of(tmp_path, Options(plain=True)) as made:
+        yield made
+
+
+def bad(made: Card) -> Card:
+    return replace(made, ports=tuple(replace(each, problems=(BAD,)) for each in made.ports))
+
+
+async def test_nothing_is_published_before_a_scan_and_the_kubelet_s_confirmation(
+    node: FakeNode,
+) -> None:
+    node.publisher.confirm()
+    await node.publisher.run_once()
+    assert node.slices() == []
+    publisher = node.restarted()
+    node.scan(card())
+    await publisher.run_once()
+    assert node.slices() == []
+    publisher.confirm()
+    await publisher.run_once()
+    assert [*node.devices()] == ["fpga-0000-5e-00-0"]
+    assert node.writes() == ["POST"]
+
+
+async def test_a_slice_belongs_to_its_node_and_is_written_once(node: FakeNode) -> None:
+    async with node.publishing(card()):
+        (stored,) = node.slices()
+        owner = node.api.get("Node", NODE)
+        assert owner is not None
+        assert stored["metadata"]["name"] == FIRST
+        assert stored["metadata"]["ownerReferences"] == [
+            {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "name": NODE,
+                "uid": owner["metadata"]["uid"],
+                "controller": True,
+            }
+        ]
+        assert stored["spec"]["pool"] == {"name": NODE, "generation": 1, "resourceSliceCount": 1}
+        await eventually_async(lambda: node.api.watches)
+        before = len(node.api.seen)
+        node.scan(card())
+        await node.publisher.run_once()
+        await node.publisher.run_once()
+        assert len(node.api.seen) <= before + 1  # at most one list, if the watch lags behind
+        assert node.writes() == ["POST"]
+        assert (node.count("created"), node.count("failed")) == (1, 0)
+
+
+async def test_an_unhealthy_device_is_tainted_until_it_heals(node: FakeNode) -> None:
+    async with node.publishing(card()):
+        node.scan(bad(card()))
+        await eventually_async(lambda: node.taints() == ["port-errors"])
+        node.scan(card())
+        await eventually_async(lambda: node.taints() == [])
+        assert node.writes() == ["POST", "PUT", "PUT"]
+        assert node.slices()[0]["spec"]["pool"]["generation"] == 1
+
+
+async def test_where_taints_are_dropped_it_is_left_out(tmp_path: Path) -> None:
+    async with node_of(tmp_path, Options(plain=True, device_taints=False)) as node:
+        with capture_logs() as logs:
+            async with node.publishing(card(0), card(1)):
+                node.scan(card(0), bad(card(1)))
+                await node.shows(card(0))
+                node.scan(card(0), card(1))
+                await node.shows(card(0), card(1))
+        assert [each for each in logs if "drops taints" in each["event"]]
+        assert node.publisher.error == ""
+
+
+async def test_slices_that_others_delete_are_created_again_after_a_second(node: FakeNode) -> None:
+    cards = [card(number) for number in range(70)]
+    async with node.publishing(*cards):
+        await eventually_async(lambda: node.api.watches)
+        node.slept.clear()
+        for name in (FIRST, f"{NODE}-accelbind.dev-1"):
+            node.api.drop("ResourceSlice", name)
+        await eventually_async(lambda: not node.devices())
+        await node.shows(*cards)
+        assert 0 < max(node.slept) <= DELETED_SECONDS
+        await eventually_async(lambda: node.count("created") == 4)
+
+
+async def test_a_node_that_is_made_anew_owns_its_slices_after_three_writes(node: FakeNode) -> None:
+    async with node.publishing(card()):
+        await eventually_async(lambda: node.api.watches)
+        before = len(node.writes())
+        node.api.drop("Node", NODE)
+        await eventually_async(lambda: node.publisher.error)
+        assert NODE in node.publisher.error
+        assert node.count("failed") >= 1
+        node.api.put({"kind": "Node", "metadata": {"name": NODE, "uid": "new"}, "status": {}})
+        await node.shows(card())
+        (stored,) = node.slices()
+        assert stored["metadata"]["ownerReferences"][0]["uid"] == "new"
+        assert len(node.writes()) <= before + 3
+        await eventually_async(lambda: not node.publisher.error)
+
+
+async def test_a_device_that_the_plugin_gave_out_is_published_once_it_is_free(
+    node: FakeNode,
+) -> None:
+    set_state(node.state, holders={("fpga.intel.com/af-x", "dfl-port.1"): (HOLDER,)})
+    async with node.publishing(card(0)):
+        node.scan(card(0), card(1), card(2))
+        await node.shows(card(0), card(2))
+        set_state(node.state, holders={})
+        node.scan(card(0), card(1))
+        await node.shows(card(0), card(1))
+
+
+async def test_a_claimed_device_shows_what_the_claim_got_also_after_a_restart(
+    node: FakeNode,
+) -> None:
+    changed = card(0, port(afu_id="a" * 32))
+    async with node.publishing(card()):
+        node.book.commit(CLAIM, (WANT,))
+        node.programmed = {"dfl-port.0": NLB3}
+        node.scan(card(0, port(afu_id=NLB3)))
+        await eventually_async(lambda: node.attribute("afuID") == NLB3)
+        node.programmed = {}  # it counts only while the port shows it
+        node.scan(bad(changed))
+        await eventually_async(node.taints)
+        assert node.attribute("afuID") == NLB3
+    node.restarted()
+    async with node.publishing(changed):
+        await eventually_async(lambda: not node.taints())
+        assert node.attribute("afuID") == NLB3
+        node.book.remove(CLAIM.uid)
+        node.scan(changed)
+        await eventually_async(lambda: node.attribute("afuID") == "a" * 32)
+
+
+async def test_what_was_programmed_last_comes_last_also_after_a_restart(node: FakeNode) -> None:
+    def order() -> list[str]:
+        (stored,) = node.slices()
+        return [each["name"] for each in stored["spec"]["devices"]]
+
+    cards = card(0, port(afu_id=NLB3)), card(1)
+    async with node.publishing(card(), card(1)):
+        before = order()
+        node.scan(*cards)
+        await eventually_async(lambda: order() == [*reversed(before)])
+    node.restarted()
+    writes = node.writes()
+    async with node.publishing(*cards):
+        assert order() == [*reversed(before)]
+    assert node.writes() == writes
+
+
+async def test_of_70_devices_one_is_removed(node: FakeNode) -> None:
+    cards = [card(number) for number in range(70)]
+    async with node.publishing(*cards):
+        assert [len(each["spec"]["devices"]) for each in node.slices()] == [64, 6]
+        node.scan(*cards[:3], *cards[4:])
+        await node.shows(*cards[:3], *cards[4:])
+        node.scan(cards[0])
+        await node.shows(cards[0])
+        await eventually_async(lambda: len(node.slices()) == 1)
+
+
+async def test_a_slice_that_others_change_is_written_again(
+    node: FakeNode,
+) -> None:
+    async with node.publishing(card()):
+        await eventually_async(lambda: node.api.watches)
+        (stored,) = node.slices()
+        stored["spec"]["devices"][0]["attributes"]["afuID"] = {"string": "other"}
+        node.api.put(stored)
+        await eventually_async(lambda: node.attribute("afuID") == NLB0)
+        assert node.writes() == ["POST", "PUT"]
