@@ -90,15 +90,7 @@ class DraDriver:
         )
         process.registry.register(self.node.collector)
         self.regions = self.node.region_programming(work_seconds=WORK_SECONDS)
-        self.publisher = SlicePublisher(
-            connection,
-            settings.node_name,
-            state=self.state,
-            regions=self.regions,
-            book=self.book,
-            programmable=settings.programs,
-            writes=self.metrics.slice_writes,
-        )
+        self.publisher = self._publisher()
         self._files = CdiClaimFiles(
             settings.claims_dir,
             host_root=str(settings.host_root),
@@ -128,6 +120,17 @@ class DraDriver:
             self.driver,
             on_answer=self._answered,
             on_lost=lambda path: process.files.restored(Kept.SOCKET, path, "it is missing"),
+        )
+
+    def _publisher(self) -> SlicePublisher:
+        return SlicePublisher(
+            self._connection,
+            self._settings.node_name,
+            state=self.state,
+            regions=self.regions,
+            book=self.book,
+            programmable=self._settings.programs,
+            writes=self.metrics.slice_writes,
         )
 
     def _preparation(self) -> Preparation:
