@@ -5,7 +5,7 @@ Settings are variables, which the host of the project knows:
     REGISTRY   host and owner, such as registry.example/owner
     SOURCE     address of the repository
     REVISION   the commit (only for publish)
-    TAG        such as v0.2.0; without it, release-files takes the unreleased notes
+    TAG        such as v0.1.0; without it, release-files takes the unreleased notes
     FOLDER     for the files (default: dist/release)
 """
 

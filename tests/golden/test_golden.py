@@ -24,11 +24,11 @@ def differences(name: str, now: Iterator[str]) -> list[str]:
 
 @pytest.mark.parametrize("name", FILES)
 def test_it_is_as_the_golden_file_says(name: str) -> None:
-    assert differences(name, FILES[name]()) == [], "make golden, and a line in CHANGELOG"
+    assert differences(name, FILES[name]()) == [], "make golden, if it is meant to change"
 
 
 @pytest.mark.parametrize("name", FROM_SHARED)
 def test_it_is_as_the_golden_file_of_shared_material_says(name: str) -> None:
     require_shared("hardware")
     require_shared("recorded")
-    assert differences(name, FROM_SHARED[name]()) == [], "make golden, and a line in CHANGELOG"
+    assert differences(name, FROM_SHARED[name]()) == [], "make golden, if it is meant to change"
