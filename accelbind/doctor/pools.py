@@ -54,6 +54,16 @@ class Pool:
         return self._setting("mode") or "af"
 
     @property
+    def is_dra(self) -> bool:
+        """Whether it offers devices to DRA, which has no modes."""
+        arguments = " ".join(
+            argument
+            for container in _plugin_containers(self.spec)
+            for argument in map(str, container.get("args") or ())
+        )
+        return "--api=dra" in arguments or "--api dra" in arguments
+
+    @property
     def prefixes(self) -> tuple[str, ...]:
         """Starts of the names of the resources of its device types."""
         domains = self._setting("resource_domain") or DEVICE_DOMAIN
@@ -166,7 +176,7 @@ def _other_modes(nodes: Sequence[Json], pools: Sequence[Pool], namespace: str) -
         offered = {
             key for key, amount in part(node, "status", "capacity").items() if str(amount) != "0"
         }
-        for pool in pools:
+        for pool in (each for each in pools if not each.is_dra):
             mode, name = pool.mode_on(node), name_of(node)
             others = tuple(set(_OFFERED.values()) - {_OFFERED.get(mode, "")})
             wrong = sorted(each for each in offered if each.startswith(others))

@@ -121,22 +121,25 @@ async def test_one_region_resource_in_two_modes_is_reported(
 
 
 @pytest.mark.parametrize(
-    ("mode", "annotation", "offered", "state"),
+    ("mode", "annotation", "offered", "args", "state"),
     [
-        ("af", "region", {PHYSICAL: "1"}, "warning"),
-        ("af", "region", {PHYSICAL: "0", REGION: "1"}, "ok"),
-        ("region", "", {PHYSICAL: "1"}, "warning"),
-        ("units", "", {"b-com.com/accelerator": "8"}, "ok"),
-        ("none", "", {REGION: "1"}, "warning"),
+        ("af", "region", {PHYSICAL: "1"}, [], "warning"),
+        ("af", "region", {PHYSICAL: "0", REGION: "1"}, [], "ok"),
+        ("region", "", {PHYSICAL: "1"}, [], "warning"),
+        ("units", "", {"b-com.com/accelerator": "8"}, [], "ok"),
+        ("none", "", {REGION: "1"}, [], "warning"),
+        ("af", "", {REGION: "1"}, ["plugin", "--api=dra"], "ok"),
     ],
 )
 async def test_a_node_whose_plugin_started_in_another_mode_is_named(
-    mode: str, annotation: str, offered: Json, state: str, api: ApiServerStandIn
+    *, mode: str, annotation: str, offered: Json, args: list[str], state: str, api: ApiServerStandIn
 ) -> None:
     node = cluster.labelled("n1", offered)
     node["metadata"]["annotations"] = {"fpga.intel.com/device-plugin-mode": annotation}
     api.put(node)
-    answers = cluster.pools([cluster.daemonset(mode=mode)], [cluster.plugin_on("n1")])
+    daemonset = cluster.daemonset(mode=mode)
+    daemonset["spec"]["template"]["spec"]["containers"][0]["args"] = args
+    answers = cluster.pools([daemonset], [cluster.plugin_on("n1")])
     words = f"node n1 is to serve mode {annotation or mode}, and offers" if state != "ok" else ""
     await expect(api, "cluster.pools", state, words, answers=answers)
 
