@@ -86,7 +86,7 @@ class PluginSettings(NodeSettings, ModeSettings):
 
     def is_hooked(self, mode: PluginMode) -> bool:
         """Whether an OCI hook has the functions programmed in a mode."""
-        return mode is PluginMode.REGION and self.programming is Programming.OCI_HOOK
+        return mode.programs and self.programming is Programming.OCI_HOOK
 
     @property
     def claims_dir(self) -> Path:

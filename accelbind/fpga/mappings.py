@@ -28,7 +28,7 @@ Ids = tuple[str, ...]
 
 def mappings_yaml(inventory: Inventory, mode: PluginMode, namespace: str | None) -> str:
     """The mappings as YAML documents; empty if there is nothing to map."""
-    if mode not in (PluginMode.AF, PluginMode.REGION, PluginMode.REGIONDEVEL):
+    if not (mode.names_functions or mode.has_regions):
         raise InvalidSettings(f"devices of mode {mode} need no mapping")
     devices: dict[Ids, list[str]] = defaultdict(list)
     for port in show.list_devices(inventory):
@@ -54,11 +54,11 @@ def _ids(port: dict[str, Any], mode: PluginMode) -> Ids | None:
     if port["kind"] == "port":
         is_served = all(each["reason"] != NO_AFU for each in port["problems"])
     else:  # one that VFIO has not, is not offered
-        is_served = port["kind"] == "function" and mode is not PluginMode.REGION
+        is_served = port["kind"] == "function" and not mode.programs
         is_served = is_served and not port["problems"]
     if not is_served:
         return None
-    wanted = ("interfaceId",) if mode is PluginMode.REGIONDEVEL else ("interfaceId", "afuId")
+    wanted = ("interfaceId",) if mode.hands_out_engines else ("interfaceId", "afuId")
     ids = tuple(port[name] for name in wanted)
     return ids if all(ids) else None
 
@@ -68,16 +68,16 @@ def _short(ids: Ids) -> Ids:
 
 
 def _name(ids: Ids, mode: PluginMode, *, is_unique: bool) -> str:
-    parts = ["fpga" if mode is PluginMode.REGIONDEVEL else "afu", *_short(ids)]
+    parts = ["fpga" if mode.hands_out_engines else "afu", *_short(ids)]
     if not is_unique:
         parts.append(hashlib.sha256("".join(ids).encode()).hexdigest()[:_DIGITS])
-    if mode is PluginMode.REGION:
+    if mode.programs:
         parts.append(mode)
     return "-".join(parts)
 
 
 def _mapping(name: str, ids: Ids, mode: PluginMode, namespace: str | None) -> str:
-    if mode is PluginMode.REGIONDEVEL:
+    if mode.hands_out_engines:
         kind, spec = FPGA_REGION, {"interfaceId": ids[0]}
     else:
         kind = ACCELERATOR_FUNCTION

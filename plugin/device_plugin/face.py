@@ -68,7 +68,7 @@ class DevicePlugin:
         self.source = holder_source(settings, calls)
         self._counted = CountedResources(process.folder.socket)
         self.resources = ResourceSet(self._registration, self._counted, on_end=self._forget)
-        programs = mode is PluginMode.REGION and settings.programs
+        programs = mode.programs and settings.programs
         self.node = NodeService(
             settings,
             NodeState(rules_of(settings, mode, settings.units, programs=programs)),

@@ -91,7 +91,7 @@ class Starts:
     ) -> None:
         enforce = settings.enforce_mappings
         self._is_hooked = settings.is_hooked(mode)
-        self._chooses_functions = mode is PluginMode.REGION
+        self._chooses_functions = mode.programs
         self._programs = settings.programs
         # If no API server is configured, no mapping can be read: `auto` doesn't ask for it then.
         self._needs_mapping = is_enforced(enforce, mode) and not (

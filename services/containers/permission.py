@@ -15,10 +15,6 @@ from services.names import DOMAIN
 from services.process.errors import NotMapped
 from services.process.text import plain
 
-# Modes that give containers the right to program: functions, or regions as a whole.
-_PROGRAMMING = frozenset({PluginMode.REGION, PluginMode.REGIONDEVEL})
-_MAPPED = _PROGRAMMING | {PluginMode.AF}  # units have no mappings
-
 
 class Enforce(StrEnum):
     """When the node checks mappings, as `--enforce-mappings` has it."""
@@ -34,7 +30,8 @@ def is_enforced(enforce: Enforce, mode: PluginMode) -> bool:
     """Whether a node in this mode checks mappings."""
     if enforce is Enforce.NEVER:
         return False
-    return mode in (_MAPPED if enforce is Enforce.ALWAYS else _PROGRAMMING)
+    # Regions give containers the right to program: functions, or the regions as a whole.
+    return mode.has_regions or (enforce is Enforce.ALWAYS and mode.names_functions)
 
 
 def require_mapped_functions(wanted: WantedFunctions, mappings: NamespaceMappings) -> None:
@@ -55,7 +52,7 @@ def require_mapped_resource(
     """Refuse a resource that the namespace doesn't map, in mode af or regiondevel."""
     if Mode(mode.value) in mappings.modes_of(resource.removeprefix(f"{DOMAIN}/")):
         return
-    kind = FPGA_REGION if mode is PluginMode.REGIONDEVEL else f"{ACCELERATOR_FUNCTION} of mode af"
+    kind = FPGA_REGION if mode.hands_out_engines else f"{ACCELERATOR_FUNCTION} of mode af"
     raise NotMapped(
         f"{who} was given {plain(resource)}, and no {kind} in namespace"
         f" {plain(mappings.namespace)} maps that: request a name that is mapped, or ask an"

@@ -41,6 +41,31 @@ class PluginMode(StrEnum):
         """Whether devices are made of cards."""
         return self not in (PluginMode.UNITS, PluginMode.NONE)
 
+    @property
+    def names_functions(self) -> bool:
+        """Whether a resource says which function is in its devices."""
+        return self is PluginMode.AF
+
+    @property
+    def has_regions(self) -> bool:
+        """Whether a device is a region: its function may change while it is offered."""
+        return self in (PluginMode.REGION, PluginMode.REGIONDEVEL)
+
+    @property
+    def programs(self) -> bool:
+        """Whether a container's function is programmed before it starts."""
+        return self is PluginMode.REGION
+
+    @property
+    def hands_out_engines(self) -> bool:
+        """Whether a container gets the power to program."""
+        return self is PluginMode.REGIONDEVEL
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether devices are units that all have one resource."""
+        return self in (PluginMode.UNITS, PluginMode.BDF)
+
 
 @dataclass(frozen=True, slots=True)
 class PciFunction:

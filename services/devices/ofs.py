@@ -62,7 +62,7 @@ def ofs_devices(
     card: Card, functions: tuple[VirtualFunction, ...], mode: PluginMode
 ) -> Iterator[Device]:
     """Yield the devices of a card in a mode for regions or functions."""
-    if mode is PluginMode.REGION:
+    if mode.programs:
         # What was programmed through the engine shows only behind the virtual functions.
         text = f"the functions of {card.address} are behind its virtual functions"
         yield card.unoffered(_engine(card), Problem("programming-not-supported", text))
@@ -72,7 +72,7 @@ def ofs_devices(
             f" /sys/bus/pci/devices/{card.address}/sriov_numvfs and bind them to vfio-pci"
         )
         yield card.unoffered(_engine(card), Problem("no-virtual-functions", text))
-    elif mode is PluginMode.REGIONDEVEL:
+    elif mode.hands_out_engines:
         yield _region(card, functions)
     else:
         yield from (_function(card, each) for each in functions)

@@ -30,8 +30,6 @@ from services.process.problem import Problem
 
 DEFAULT_UNITS = 40
 
-_REGION_MODES = frozenset({PluginMode.REGION, PluginMode.REGIONDEVEL})
-
 
 @dataclass(frozen=True, slots=True)
 class AdvertisedResources:
@@ -103,7 +101,7 @@ def _sighting(card: Card, mode: PluginMode, node: Topology) -> Sighting:
         unknown = card.unoffered(card.name, card.failure)
         return Sighting(card.place, broken=card.failure, unknown=unknown)
     devices = (replace(device, place=card.place) for device in _devices_of(card, mode, node))
-    broken = no_fme(card.name, None) if card.fme is None and mode in _REGION_MODES else None
+    broken = no_fme(card.name, None) if card.fme is None and mode.has_regions else None
     return Sighting(card.place, tuple(devices), broken, numbered=mode is PluginMode.BDF)
 
 
@@ -231,13 +229,13 @@ def completed(device: Device, mode: PluginMode) -> Device:
     """An FPGA with what follows from its id and its resource, if it has one."""
     if not device.resource:
         return device
-    if mode in (PluginMode.UNITS, PluginMode.BDF):
+    if mode.is_numbered:
         envs = tuple((variable, device.id) for variable in UNIT_VARIABLES)
     else:
         envs = ((resource_variable(device.resource), ",".join(device.pci_addresses)),)
     # The kubelet keeps the CDI names that a container was given when the node's mode changes: that
     # of a region without its engine must never come to mean the region with its engine.
-    name = f"{mode.value}-{device.id}" if mode is PluginMode.REGIONDEVEL else device.id
+    name = f"{mode.value}-{device.id}" if mode.hands_out_engines else device.id
     functions = [each for each in (device.place, *device.pci_addresses) if each]
     ids = (each.removeprefix("0000:") for each in functions)  # those of mode bdf
     claims = device.claims.union(functions, ids)

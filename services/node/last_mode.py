@@ -31,7 +31,6 @@ SECONDS: Final = 5.0
 MODE: Final = 0o600
 
 _MAX_BYTES: Final = 64
-_REGION_MODES: Final = (PluginMode.REGION, PluginMode.REGIONDEVEL)
 
 log = structlog.get_logger(component="node")
 
@@ -85,13 +84,13 @@ def _enter(mode: PluginMode, plugins: Path, records: PortRecords, *, keep_empty:
     last = last_mode(plugins)
     # Mode regiondevel hands out the power to program, so no record outlives it. An unknown mode may
     # have been that one.
-    if last is None or PluginMode.REGIONDEVEL in (mode, last):
+    if last is None or mode.hands_out_engines or last.hands_out_engines:
         try:
             records.delete_all(keep_empty=keep_empty)
         except HardwareError as error:
             # Where SELinux confines modes without programming, the folder may be out of reach. No
             # mode is written then, so that a region mode finds none, and deletes the records.
-            if last is not None or mode in _REGION_MODES:
+            if last is not None or mode.has_regions:
                 raise
             log.warning("records of what is in ports are not deleted", reason=str(error))
             return False

@@ -251,15 +251,13 @@ def _port_problems(
         is_released = lock_of(card) != card.place and card.driver not in rules.programs_virtual
         for port in card.ports:
             # No record counts for a port that can't be programmed, so no container starts on it.
-            if rules.mode is PluginMode.REGION and is_released:
+            if rules.mode.programs and is_released:
                 problems[port.name] = Problem(
                     RELEASED,
                     f"{port.name} is released to virtual function {card.address}, and the in-tree"
                     " driver programs only ports of the physical function",
                 )
-            elif rules.mode in (PluginMode.AF, PluginMode.BDF) and (
-                record_key(card, port) in unfinished
-            ):
+            elif not rules.mode.has_regions and record_key(card, port) in unfinished:
                 text = f"programming {port.name} has begun and has not succeeded"
                 problems[port.name] = Problem(UNFINISHED, text)
     return problems
@@ -270,7 +268,7 @@ def _port_problems(
 
 def _fpgas(seen: Inventory, ledger: Ledger, held: Parts) -> Share:
     rules, known = ledger.rules, {**ledger.fpgas.known}
-    for card in seen.cards if rules.mode is PluginMode.AF else ():
+    for card in seen.cards if rules.mode.names_functions else ():
         # Which AFU is behind a function that a container has can't be read after a restart. It
         # stays, unhealthy, under the resource that the kubelet knows it by: without that its
         # container could not start again.

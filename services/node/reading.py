@@ -150,7 +150,7 @@ class WorldReader:
             inventory = await self._scanner.scan()
             if self._seconds is not None:
                 self._seconds.observe(perf_counter() - started)
-            if self._mode is PluginMode.AF:
+            if self._mode.names_functions:
                 in_use = held_functions(inventory.cards, held_parts(holders))
                 inventory = await self._afu_ids.identify(inventory, in_use)
         except HardwareError as error:
