@@ -78,7 +78,7 @@ def _counted(
     part: Fme | Port, added: Problem | None, ignored: Ignored, remarks: list[Problem]
 ) -> tuple[Problem, ...]:
     """The problems of a part that count; those that are ignored become remarks."""
-    harmless = ignored_problems(part, ignored)
+    harmless = ignored_problems(part, ignored) if ignored else ()
     remarks.extend(Problem(each.code, f"{each.text}; ignored") for each in harmless)
     counted = tuple(each for each in part.problems if each not in harmless)
     return (*counted, added) if added else counted
