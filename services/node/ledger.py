@@ -161,7 +161,7 @@ class Ledger:
     fpgas: Share = field(default_factory=Share)
     types: Share = field(default_factory=Share)
     raw: Mapping[tuple[str, str], Card] = field(default_factory=dict)
-    """The cards as they were read when nobody worked on them, by driver and name."""
+    """The cards as they were read when nobody worked on them, by driver and place."""
     tried: Attempts = field(default_factory=dict)
     """Repairs that count as tried."""
     latest: Attempts = field(default_factory=dict)
@@ -218,7 +218,8 @@ def _counting(
     """The cards to remember as they were read, and the cards as they count."""
     raw, counting = {}, []
     for card in cards:
-        name, key = (card.driver, card.name), card_key(lock_of(card))
+        # Its name changes while its driver is bound anew.
+        name, key = (card.driver, card.place), card_key(lock_of(card))
         # While a card is programmed, its files change: ports vanish for a moment, ids can't be
         # read, and registers show errors that will be cleared. That says nothing about its health.
         counts = before.get(name) if key in world.busy else card

@@ -181,7 +181,7 @@ def _present(name: str, regions: Mapping[str, Region], interface_id: str) -> Reg
     if region is None:
         raise ExternalFailure(
             f"region {plain(name)} is gone or can't be read; the kubelet will try again, and the"
-            " device's health says more"
+            " device's health says more; if its card has another name now, delete the pod"
         )
     if region.interface_id != interface_id:
         now = region.interface_id or "none that can be read"

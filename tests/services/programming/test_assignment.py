@@ -143,7 +143,7 @@ class TestPlan:
             planned([NLB0, NLB0], region(0, NLB0))
 
     def test_a_region_that_is_gone_is_named(self) -> None:
-        with pytest.raises(ExternalFailure, match=r"again, and the device's health says more$"):
+        with pytest.raises(ExternalFailure, match=r"another name now, delete the pod$"):
             plan([NLB0], ["dfl-fme.9"], {}, {}, interface_id=INTERFACE, who="x")
 
     @pytest.mark.parametrize(
