@@ -139,7 +139,9 @@ class Bed:
 
     def restore(self) -> None:
         """Power the cards up again, and bind their driver anew."""
-        for number, card in enumerate(self.cards):
+        addresses = [f"0000:00:{number:02x}.0" for number in range(len(self.cards))]
+        for address, card in zip(addresses, self.cards, strict=True):
             card.power_up()
-            self.call("write", f"{DRIVER}/unbind", f"0000:00:{number:02x}.0")
-            assert self.call("write", f"{DRIVER}/bind", f"0000:00:{number:02x}.0") == 0, self.log
+            self.call("write", f"{DRIVER}/unbind", address)
+        for address in addresses:  # all are unbound: each gets the numbers that it had at first
+            assert self.call("write", f"{DRIVER}/bind", address) == 0, self.log

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.usefixtures("card")
 CARDS = (PAC_A10, PAC_A10)
 
 PLUGIN = ("--mode", "region", "--scan-interval", "0.5")
+DRA = ("--api", "dra", "--cdi-dir", "/run/k/cdi", "--scan-interval", "0.5")
 ADDRESSES = ("0000:00:00.0", "0000:00:01.0")
 PCI = "/sys/bus/pci"
 PORTS = {"/dev/dfl-port.0", "/dev/dfl-port.1"}
@@ -26,6 +27,13 @@ REGIONS = ("dfl-fme.0", "dfl-fme.1")
 @pytest.fixture(scope="module")
 def cluster(bed: Bed) -> Cluster:
     return Cluster(bed)
+
+
+@pytest.fixture(scope="module")
+def claims(cluster: Cluster) -> Cluster:
+    """The cluster, with what claims for its mappings need."""
+    cluster.prepare_claims()
+    return cluster
 
 
 def afu(bed: Bed, number: int) -> str:
@@ -131,6 +139,63 @@ def test_a_plugin_killed_while_the_kernel_programs_is_followed_by_the_right_func
         assert sum(programmed(bed)) == 2  # what was begun and not recorded is done again
 
 
+def test_a_driver_killed_while_the_kernel_programs_prepares_the_claim_once_more(
+    bed: Bed, claims: Cluster
+) -> None:
+    cluster = claims
+    for each in bed.cards:
+        each.reconfiguration.seconds = 4
+    with cluster.serving("plugin", *DRA):
+        eventually(lambda: len(cluster.published()) == 2, SECONDS)
+        cluster.claims("p", "nlb3")
+        eventually(lambda: any(each.reconfiguration.is_working for each in bed.cards))
+        assert bed.call("end", cluster.process, 9) == -9
+        for each in bed.cards:
+            each.reconfiguration.seconds = 0
+        cluster.start("plugin", *DRA)
+        (port,) = cluster.runs("p")["c"]
+        assert afu(bed, int(port[-1])) == NLB3
+        assert sum(programmed(bed)) == 2
+
+
+def test_a_claim_whose_programming_failed_is_prepared_without_a_person(
+    bed: Bed, claims: Cluster
+) -> None:
+    cluster = claims
+    with cluster.serving("plugin", *DRA):
+        eventually(lambda: len(cluster.published()) == 2, SECONDS)
+        for each in bed.cards:
+            each.reconfiguration.refusal = Reconfiguration.CRC
+        cluster.claims("refused", "nlb3")
+        cluster.waits("refused", "reconfig CRC error")
+        for each in bed.cards:
+            each.reconfiguration.refusal = 0
+        (port,) = cluster.runs("refused")["c"]
+        assert afu(bed, int(port[-1])) == NLB3
+        eventually(lambda: len(cluster.published()) == 2, SECONDS)
+
+
+def test_a_region_with_another_name_since_its_driver_was_bound_anew_serves_the_next_pod(
+    bed: Bed, cluster: Cluster
+) -> None:
+    bed.call("write", f"{PCI}/devices/{ADDRESSES[0]}/remove", "1")
+    with cluster.serving("plugin", *PLUGIN):
+        cluster.offers("dfl-fme.1")
+        cluster.allocatable(REGION, 1)
+        bed.cards[1].reconfiguration.refusal = Reconfiguration.CRC
+        cluster.wants("renamed", NLB3)
+        cluster.waits("renamed", "reconfig CRC error")
+        bed.cards[1].reconfiguration.refusal = 0
+        cluster.offers("dfl-fme.0", **{"dfl-fme.1": "gone"})
+        cluster.waits("renamed", "delete the pod")
+        assert "hangs in its driver" not in cluster.log("plugin")
+        cluster.delete("renamed")
+        cluster.wants("after", NLB3)
+        assert cluster.runs("after") == {"c0": {"/dev/dfl-port.0"}}
+        assert afu(bed, 0) == NLB3
+    bed.call("write", f"{PCI}/rescan", "1")
+
+
 def test_cards_that_come_back_in_the_other_order_keep_their_functions(
     bed: Bed, cluster: Cluster, card: DflCard
 ) -> None:
@@ -187,6 +252,7 @@ def test_a_card_is_withdrawn_before_its_driver_is_bound_anew(cluster: Cluster) -
         assert (done.code, "still offers dfl-port.0" in done.stderr) == (3, True)
         done = cluster.command("fpga", "rebind", "region0")
         assert (done.code, done.stderr) == (0, "")
+        assert f"this node offers less meanwhile: {resource} (dfl-port." in done.stdout
         cluster.offers("dfl-port.0", "dfl-port.1")
         assert "is about to be bound anew" in cluster.log("plugin")
         cluster.create("p", container("c", resource, 2))
@@ -221,11 +287,9 @@ def test_a_port_that_was_released_and_assigned_is_enabled_without_a_person(
         cluster.offers(*REGIONS)
 
 
-def test_a_claim_is_prepared_by_programming(bed: Bed, cluster: Cluster) -> None:
-    cluster.prepare_claims()
-    with cluster.serving(
-        "plugin", "--api", "dra", "--cdi-dir", "/run/k/cdi", "--scan-interval", "0.5"
-    ):
+def test_a_claim_is_prepared_by_programming(bed: Bed, claims: Cluster) -> None:
+    cluster = claims
+    with cluster.serving("plugin", *DRA):
         eventually(lambda: len(cluster.published()) == 2, SECONDS)
         cluster.claims("p", "nlb3")
         cluster.claims("q", "nlb0")
