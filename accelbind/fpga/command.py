@@ -12,10 +12,18 @@ import typer
 
 from accelbind.fpga import info as device_info
 from accelbind.fpga import mappings, show
-from accelbind.fpga.held import require_free, until_withdrawn
+from accelbind.fpga.held import interruption, require_free, until_withdrawn
 from accelbind.node_devices import NodeDevices
 from accelbind.options import default_note, namespace_option, time_option
-from accelbind.output import Output, OutputFormat, fact_lines, print_result, table_lines, warn
+from accelbind.output import (
+    Output,
+    OutputFormat,
+    fact_lines,
+    print_lines,
+    print_result,
+    table_lines,
+    warn,
+)
 from accelbind.run import require_folder, with_settings
 from plugin.settings import PluginSettings
 from services.bitstreams.storage import read_bitstream
@@ -23,7 +31,6 @@ from services.devices.hardware.scan import scan
 from services.devices.model import Card, Inventory, PluginMode
 from services.process.blocking import BlockingCalls
 from services.process.errors import InvalidSettings
-from services.process.text import listing
 from services.programming.error_registers import clear_device_errors
 from services.programming.image import Image
 from services.programming.ioctls import KERNEL
@@ -279,14 +286,16 @@ def rebind(
 
     After a failed programming, the drivers keep a port disabled, until this. The
     card's FME and ports are away for a moment, and may have other names then.
-    The plugin or DRA driver of this node withdraws the card's devices first.
-    Refused while a process has one of them open, a container or a claim has one,
-    or the card has virtual functions.
+    What this interrupts is printed first. Then the plugin or DRA driver of this
+    node withdraws the card's devices. Refused while a process has one of them
+    open, a container or a claim has one, or the card has virtual functions.
 
     [bold]Example[/bold]
       accelbind fpga rebind region0
     """
     programmer = _programmer(context, settings, timeout)
+    interrupted = interruption(card, settings)
+    print_lines(show.interruption(interrupted) if output is OutputFormat.TEXT else ())
 
     def withdraw(leaving: Card) -> None:
         if not force:
@@ -298,9 +307,8 @@ def rebind(
 
     work = partial(programmer.rebind, card, withdraw=withdraw, require=require)
     ports = in_time(card, work, timeout)
-    now = f"its ports are {listing(ports)}" if ports else "it has no port"
-    result = {"device": card, "outcome": "rebound", "ports": list(ports)}
-    print_result(output, result, [f"the driver of {card} is bound anew: {now}"])
+    result = show.rebind_result(card, ports, interrupted)
+    print_result(output, result, [show.rebind_sentence(card, ports)])
 
 
 @app.command("clear-errors")
@@ -380,11 +388,7 @@ def in_time(device: str, call: Callable[[], T], seconds: float) -> T:
     return asyncio.run(working)
 
 
-def _programmer(
-    context: typer.Context,
-    settings: PluginSettings,
-    timeout: float,
-) -> Programmer:
+def _programmer(context: typer.Context, settings: PluginSettings, timeout: float) -> Programmer:
     return Programmer(
         settings.root,
         settings.state_dir,

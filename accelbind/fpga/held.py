@@ -2,6 +2,8 @@
 
 import asyncio
 import time
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from accelbind.plain_port import NoAnswer, PlainPort
@@ -10,44 +12,75 @@ from plugin.dra.book import ClaimBook, ClaimHolders
 from plugin.settings import PluginSettings
 from services.containers.holder_source import HolderSource
 from services.containers.holders import Holders
+from services.devices.hardware.scan import scan
 from services.devices.held import held_parts, port_resources
 from services.devices.model import Card, Inventory
 from services.devices.topology import Topology
 from services.kubelet.values import HEALTHY
+from services.node.table import Row
 from services.process.blocking import BlockingCalls
 from services.process.errors import DeviceBusy, HardwareError, KubeletError
 from services.process.text import listing
+from services.programming.port import find_card
 
 _POLL_SECONDS: Final = 0.1
 
 
+@dataclass(frozen=True, slots=True)
+class Interruption:
+    """What a card without its driver interrupts."""
+
+    card: str
+    """Its name."""
+    address: str
+    devices: list[str]
+    """Its FME and its ports."""
+    resources: list[str]
+    """What the plugin or DRA driver of this node offers of it, each as `RESOURCE (DEVICE)`."""
+    holders: list[str]
+    """Containers and claims that have a part of it."""
+    unknown: str
+    """Why the holders are not known; empty if they are."""
+
+
+def interruption(device: str, settings: PluginSettings) -> Interruption:
+    """What binding the driver of a device's card anew interrupts."""
+    inventory = scan(settings.root)
+    card = find_card(inventory, device)
+    ports = [port.name for port in Topology(inventory.cards).ports(card)]
+    devices = [card.fme.name, *ports] if card.fme else ports
+    offered = [f"{each.resource} ({each.device})" for each in _offered(card, settings)]
+    try:
+        holders, unknown = _who_has(inventory, ports, settings), ""
+    except DeviceBusy as error:
+        holders, unknown = [], str(error.__cause__)
+    return Interruption(card.name, card.address, devices, offered, holders, unknown)
+
+
 def require_free(inventory: Inventory, port: str, settings: PluginSettings) -> None:
     """Raise DeviceBusy if a container or a claim has a port, or may have it."""
-    book = ClaimBook(settings.state_dir / CLAIMS)
-    try:
-        book.require_readable()
-    except HardwareError as error:
-        raise DeviceBusy(f"whether a claim has {port} is unknown: {error}") from error
-    try:
-        holders = asyncio.run(_holders(settings, book))
-    except (KubeletError, HardwareError) as error:
-        raise DeviceBusy(
-            f"whether a container has {port} is unknown: {error}; name the kubelet's folder with"
-            " --kubelet-dir; if no kubelet runs on this machine, use --force"
-        ) from error
-    who = sorted(
-        {
-            str(holder)
-            for device, each in holders.items()
-            for holder in each
-            if port in _ports(inventory, device)
-        }
-    )
-    if who:
+    if who := _who_has(inventory, [port], settings):
         raise DeviceBusy(
             f"{port} is held by {listing(who)}: end that pod, or use --force; after the end of the"
             " pod the kubelet still names it, with a plugin on this node for up to a minute"
         )
+
+
+def _who_has(inventory: Inventory, ports: list[str], settings: PluginSettings) -> list[str]:
+    named, book = listing(ports) if ports else "its card", ClaimBook(settings.state_dir / CLAIMS)
+    try:
+        book.require_readable()
+    except HardwareError as error:
+        raise DeviceBusy(f"whether a claim has {named} is unknown: {error}") from error
+    try:
+        holders = asyncio.run(_holders(settings, book))
+    except (KubeletError, HardwareError) as error:
+        raise DeviceBusy(
+            f"whether a container has {named} is unknown: {error}; name the kubelet's folder with"
+            " --kubelet-dir; if no kubelet runs on this machine, use --force"
+        ) from error
+    having = (each for device, each in holders.items() if _ports(inventory, device) & {*ports})
+    return sorted({str(holder) for each in having for holder in each})
 
 
 def until_withdrawn(card: Card, settings: PluginSettings, *, seconds: float) -> None:
@@ -57,7 +90,7 @@ def until_withdrawn(card: Card, settings: PluginSettings, *, seconds: float) -> 
         DeviceBusy: It still does after these seconds.
     """
     deadline = time.monotonic() + seconds
-    while offered := _offered(card, settings):
+    while offered := _healthy(_offered(card, settings)):
         if time.monotonic() > deadline:
             raise DeviceBusy(
                 f"the plugin on {PlainPort.of(settings)} still offers {listing(offered)}, so that a"
@@ -66,15 +99,18 @@ def until_withdrawn(card: Card, settings: PluginSettings, *, seconds: float) -> 
         time.sleep(_POLL_SECONDS)
 
 
-def _offered(card: Card, settings: PluginSettings) -> list[str]:
+def _healthy(rows: Iterable[Row]) -> list[str]:
+    return [each.device for each in rows if each.health == HEALTHY]
+
+
+def _offered(card: Card, settings: PluginSettings) -> list[Row]:
     try:
         _, table = PlainPort.of(settings).devices()
     except NoAnswer:
         return []  # nobody offers it
     if table.root != str(settings.root):
         return []
-    rows = (each for each in table.devices if each.resource and each.card == card.name)
-    return [each.device for each in rows if each.health == HEALTHY]
+    return [each for each in table.devices if each.resource and each.card == card.name]
 
 
 async def _holders(settings: PluginSettings, book: ClaimBook) -> Holders:

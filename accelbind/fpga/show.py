@@ -1,12 +1,16 @@
 """What `accelbind fpga` shows of FMEs, ports and its results."""
 
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 import msgspec
 
+from accelbind.fpga.held import Interruption
 from services.devices.model import Card, Inventory, Port, VirtualFunction
 from services.devices.topology import Topology
 from services.process.problem import Problem
+from services.process.text import listing
 from services.programming.error_registers import ClearedRegister
 from services.programming.image import Programmed
 
@@ -105,6 +109,30 @@ def program_sentence(result: Programmed, *, dry_run: bool) -> str:
     if result.programmed:
         return f"{result.port} has AFU {result.afu_id} now, programmed in {result.seconds:.1f} s"
     return f"{result.port} had AFU {result.afu_id} already, and was reset"
+
+
+def interruption(found: Interruption) -> Iterator[str]:
+    """Say what binding a card's driver anew interrupts, for people."""
+    devices = f": {listing(found.devices)}" if found.devices else ""
+    yield f"the devices of card {found.card} ({found.address}) are away for a moment{devices}"
+    if found.resources:
+        yield f"this node offers less meanwhile: {listing(found.resources)}"
+    if found.holders:
+        yield f"who has a part of the card: {listing(found.holders)}"
+    if found.unknown:
+        yield f"who has a part of the card is unknown: {found.unknown}"
+
+
+def rebind_result(card: str, ports: Sequence[str], found: Interruption) -> dict[str, Any]:
+    """The result of binding a card's driver anew, for JSON."""
+    interrupted = asdict(found)
+    return {"device": card, "outcome": "rebound", "ports": [*ports], "interrupted": interrupted}
+
+
+def rebind_sentence(card: str, ports: Sequence[str]) -> str:
+    """The result of binding a card's driver anew, for people."""
+    now = f"its ports are {listing(ports)}" if ports else "it has no port"
+    return f"the driver of {card} is bound anew: {now}"
 
 
 def cleared_register(device: str, register: ClearedRegister) -> dict[str, Any]:

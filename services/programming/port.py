@@ -109,6 +109,11 @@ def find_device(inventory: Inventory, name: str) -> PortPlace | EnginePlace:
     return find_port(inventory, port_meant(inventory, wanted))
 
 
+def find_card(inventory: Inventory, name: str) -> Card:
+    """The card of a port or an engine; of a virtual function, the one it was split from."""
+    return Topology(inventory.cards).physical(find_device(inventory, name).card)
+
+
 def port_meant(inventory: Inventory, name: str) -> str:
     """The name of the port that the user means: a card or an engine stands for its only port."""
     wanted = device_name(name)

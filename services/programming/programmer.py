@@ -20,6 +20,7 @@ from services.devices.topology import Topology, lock_of
 from services.names import canonical_id
 from services.process.errors import DeviceGone, DeviceRefused, HardwareError, InvalidBitstream
 from services.process.text import quote
+from services.programming import rebinding
 from services.programming.clock import ClockCheck, UserClock, check_user_clock
 from services.programming.error_registers import why_refused
 from services.programming.image import Image, Programmed
@@ -35,7 +36,7 @@ from services.programming.port import (
     DeviceFiles,
     EnginePlace,
     PortPlace,
-    find_device,
+    find_card,
     find_engine,
     find_port,
 )
@@ -46,7 +47,6 @@ from services.programming.port_session import (
     port_session,
     translated,
 )
-from services.programming.rebinding import announce_change, ports_afterwards, rebind_card
 from services.programming.records import FOLDER, PortRecord, PortRecords
 
 VERIFY_SECONDS: Final = 2.0
@@ -132,8 +132,7 @@ class Programmer:
 
     def _enabled(self, place: PortPlace) -> PortPlace:
         """A port that its driver does not keep disabled; bind the driver anew if it does."""
-        unusable = DeviceFiles(self._root, place).unusable
-        if not unusable:
+        if not (unusable := DeviceFiles(self._root, place).unusable):
             return place
         if not self._rebinds:
             raise DeviceRefused(f"{unusable}, then program it")
@@ -170,21 +169,22 @@ class Programmer:
         `withdraw` and then `require` are called under the card's lock, once those who offer the
         card can know of it. Raises errors as `ensure`.
         """
-        card = find_device(self._scan(), device).card
+        card = find_card(self._scan(), device)
+        rebinding.require_no_virtual_functions(self._root, card)
         try:
             with self._locked(card, takes_away=True):
-                announce_change(self._root, card)
+                rebinding.announce_change(self._root, card)
                 withdraw(card)
                 inventory = self._scan()
                 require(inventory)
-                found = find_device(inventory, device).card
+                found = find_card(inventory, device)
                 return tuple(each.name for each in self._bind_anew(found))
         finally:
-            announce_change(self._root, card)  # it leaves no longer
+            rebinding.announce_change(self._root, card)  # it leaves no longer
 
     def _bind_anew(self, card: Card) -> list[PortPlace]:
-        rebind_card(self._root, self._scan(), card, self._calls)
-        return ports_afterwards(self._scan, card)
+        rebinding.rebind_card(self._root, self._scan(), card, self._calls)
+        return rebinding.ports_afterwards(self._scan, card)
 
     def _program(self, session: PortSession, engine: EnginePlace, image: Image) -> tuple[str, ...]:
         _check_not_released(session.place, engine)

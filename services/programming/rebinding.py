@@ -14,6 +14,7 @@ from services.devices.hardware.scan import DRIVER_BY_NAME
 from services.devices.model import Card, Inventory
 from services.devices.topology import Topology
 from services.process.errors import DeviceBusy, DeviceRefused, HardwareError
+from services.process.text import listing
 from services.programming.ioctls import DriverCalls
 from services.programming.port import DeviceFiles, EnginePlace, PortPlace
 from services.programming.port_session import FORBIDDEN, opened_node, translated
@@ -22,6 +23,8 @@ REBIND_SECONDS: Final = 5.0
 """Within which the ports of a card are back after its driver was bound anew."""
 
 _REBIND_INTERVAL: Final = 0.05
+_NAMED: Final = 8
+"""Virtual functions that a message names."""
 _WRITE: Final = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -33,12 +36,12 @@ def rebind_card(root: Path, inventory: Inventory, card: Card, calls: DriverCalls
         HardwareError: It is on no PCI bus, this process may not, or the driver refuses the card.
     """
     card = Topology(inventory.cards).physical(card)
-    failed = f"the driver of card {card.name} can't be bound anew"
+    failed = _failed(card)
     if card.pci is None:
         raise HardwareError(f"{failed}: the card is on no PCI bus")
     address, module = card.address, DRIVER_BY_NAME[card.driver].module
     driver = root / "sys/bus/pci/drivers" / module
-    _require_no_virtual_functions(root, address, failed)
+    require_no_virtual_functions(root, card)
     # Both files first: a card that is unbound and can't be bound would be lost.
     with ExitStack() as stack:
         unbind, bind = (_opened(driver / name, card, stack, failed) for name in ("unbind", "bind"))
@@ -51,6 +54,22 @@ def rebind_card(root: Path, inventory: Inventory, card: Card, calls: DriverCalls
             except OSError as error:
                 reason = f"{failed}: {address} can't be {what} {module}"
                 raise DeviceRefused(f"{reason} ({error.strerror}); see dmesg") from error
+
+
+def require_no_virtual_functions(root: Path, card: Card) -> None:
+    """Raise DeviceBusy if a card has virtual functions, which its driver would remove."""
+    folder = Path("sys/bus/pci/devices", card.address)
+    try:
+        has_some = (root / folder / "sriov_numvfs").read_text().strip() not in ("", "0")
+    except OSError:
+        return  # it can't have any
+    if has_some:
+        functions = sorted(each.readlink().name for each in (root / folder).glob("virtfn*"))
+        named = f" ({listing(functions, most=_NAMED)})" if functions else ""
+        raise DeviceBusy(
+            f"{_failed(card)}: this would remove the virtual functions of {card.address}{named};"
+            f" end what uses them, run echo 0 > /{folder}/sriov_numvfs, then try again"
+        )
 
 
 def announce_change(root: Path, card: Card) -> None:
@@ -79,17 +98,8 @@ def _ports_at(inventory: Inventory, card: Card) -> list[PortPlace]:
     ]
 
 
-def _require_no_virtual_functions(root: Path, address: str, failed: str) -> None:
-    number = root / "sys/bus/pci/devices" / address / "sriov_numvfs"
-    try:
-        has_some = number.read_text().strip() not in ("", "0")
-    except OSError:
-        has_some = False  # it can't have any
-    if has_some:
-        raise DeviceBusy(
-            f"{failed}: this would remove the virtual functions of {address}; end what uses them,"
-            f" then write 0 to /sys/bus/pci/devices/{address}/sriov_numvfs"
-        )
+def _failed(card: Card) -> str:
+    return f"the driver of card {card.name} can't be bound anew"
 
 
 def _opened(path: Path, card: Card, stack: ExitStack, failed: str) -> int:

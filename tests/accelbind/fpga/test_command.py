@@ -125,6 +125,25 @@ def test_a_port_that_a_container_has_is_programmed_by_force_only(
         assert fpga(rack, "program", port, file, *force, "--dry-run")[0] == 0
 
 
+def test_a_rebind_says_first_what_it_interrupts_and_is_refused_with_virtual_functions(
+    rack: Rack,
+) -> None:
+    address = rack.add_card(CardSpec(driver="dfl", ports=2))
+    write_checkpoint(rack.root / "kubelet", ("region-x", "dfl-fme.0"))
+    (rack.root / "logs/ns_p_u").mkdir(parents=True)
+    rebind = ("rebind", "region0", "--pod-logs-dir", rack.root / "logs")
+    code, out, err = fpga(rack, *rebind)
+    away, *who = out.splitlines()
+    assert away.startswith(f"the devices of card region0 ({address}) are away for a moment: ")
+    assert away.endswith(" dfl-fme.0, dfl-port.0 and dfl-port.1")
+    assert who == ["who has a part of the card: container c of pod ns/p"]
+    assert (code, "dfl-port.0 is held by container c of pod ns/p" in err) == (3, True)
+    virtual = rack.move_to_vf(address, 1)
+    code, _, err = fpga(rack, *rebind, "--force")
+    assert (code, f"remove the virtual functions of {address} ({virtual})" in err) == (3, True)
+    assert f"echo 0 > /sys/bus/pci/devices/{address}/sriov_numvfs" in err
+
+
 def test_so_is_a_port_of_a_region_that_a_claim_has(rack: Rack, file: Path) -> None:
     rack.add_card(CardSpec(driver="dfl"))
     book = with_claim(rack.root / "state")
