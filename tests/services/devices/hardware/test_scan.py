@@ -8,38 +8,16 @@ import pytest
 
 from services.devices.hardware.scan import Scanner, scan
 from services.devices.hardware.sysfs import Sysfs
-from services.devices.model import Card, Fme, Inventory, Port
+from services.devices.model import Card, Inventory
 from services.process.blocking import BlockingCalls
 from services.process.problem import Problem
 from simulator.card_faults import Fault
-from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec, Rack, lay_out
-
-DRIVERS = ["opae", "dfl"]
+from simulator.cards import NLB0, NLB3, CardSpec, Rack, lay_out
 
 
 def the_card(inventory: Inventory) -> Card:
     (card,) = inventory.cards
     return card
-
-
-@pytest.mark.parametrize("driver", DRIVERS)
-def test_a_card_is_read_as_it_is(tmp_path: Path, driver: str) -> None:
-    spec = CardSpec(driver, A10_INTERFACE, (NLB0, NLB3), 2, numa_node=1, address="0000:5e:00.0")
-    lay_out(tmp_path, [spec])
-    inventory = scan(tmp_path)
-    assert inventory.problems == ()
-    card = the_card(inventory)
-    prefix = "intel-fpga" if driver == "opae" else "dfl"
-    name = "intel-fpga-dev.0" if driver == "opae" else "region0"
-    registers = ("fme-errors", "fme-catfatal-errors", "fme-nonfatal-errors", "overheated")
-    fme = Fme(f"{prefix}-fme.0", A10_INTERFACE, (), tuple((each, 0) for each in registers))
-    ports = tuple(
-        Port(f"{prefix}-port.{number}", number, afu_id, pci=card.pci, errors=0)
-        for number, afu_id in enumerate((NLB0, NLB3))
-    )
-    assert card == Card(driver, name, card.pci, fme, ports)
-    assert card.pci is not None
-    assert (card.pci.address, card.pci.numa_node) == ("0000:5e:00.0", 1)
 
 
 def test_ports_stand_in_the_order_of_their_numbers_in_the_card(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from services.devices.hardware.events import NODES
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.model import DeviceNode
 from simulator.devices import DeviceTree
@@ -115,30 +114,6 @@ def test_types_are_read_again_when_they_change(tree: DeviceTree, types: Types) -
     assert found.problems[0].code == "device-types-unreadable"
 
 
-def test_a_driver_or_a_state_that_does_not_fit_is_near(tree: DeviceTree, types: Types) -> None:
-    folder = tree.pci(ADDRESS, "8086:bccf", ready=0)
-    tree.pci("0000:b1:00.6", "8086:bcce")
-    pci = {"vendor": ["8086"], "device": ["bccf"], "driver": ["qat"]}
-    where = [{"attribute": "ready", "equals": True}]
-    write(
-        types,
-        {
-            "match": [{"pci": pci, "where": where}],
-            "attributes": [{"name": "ready", "file": "ready", "type": "bool"}],
-            "nodes": [{"class": "uio"}],
-        },
-    )
-    (device,) = types.scan().devices
-    assert (device.id, device.resource, device.reasons[0].code) == (ID, "", "not-matched")
-    assert device.reasons[0].text == "it is bound to no driver, not to qat"
-    tree.bind(folder, "qat")
-    assert types.scan().devices[0].reasons[0].text == "ready is false, not true"
-    tree.file(f"{folder}/ready", "1")
-    assert types.reasons() == {ID: ["node-missing"]}
-    tree.entry(folder, "uio", "uio0", "239:0")
-    assert types.reasons() == {ID: []}
-
-
 def test_a_device_that_another_type_serves_is_no_near_miss(tree: DeviceTree, types: Types) -> None:
     folder = tree.pci(ADDRESS, "8086:7d1d")
     tree.bind(folder, "intel_vpu")
@@ -148,27 +123,6 @@ def test_a_device_that_another_type_serves_is_no_near_miss(tree: DeviceTree, typ
     assert types.reasons() == {ID: ["not-matched"]}
     write(types, {"match": [{"class": {"name": "accel", "driver": ["intel_vpu"]}}]}, "npu")
     assert types.reasons() == {ID: []}
-
-
-def test_a_device_has_the_nodes_of_its_own_function(tree: DeviceTree, types: Types) -> None:
-    """As Mesa's drivers have them: a card node and a render node for each function."""
-    for number, address in enumerate(("0000:03:00.0", "0000:04:00.0")):
-        folder = tree.pci(address, "1002:73bf", numa_node=number)
-        tree.entry(folder, "drm", f"card{number}", f"226:{number}", f"dri/card{number}")
-        tree.entry(folder, "drm", f"renderD{128 + number}", f"226:{128 + number}", f"dri/r{number}")
-    tree.pci("0000:00:02.0", "8086:4680")
-    write(
-        types,
-        {
-            "match": [{"pci": {"vendor": ["1002", "8086"], "class": ["12"]}}],
-            "nodes": [{"class": "drm", "kind": "render", "permissions": "r"}],
-        },
-    )
-    found = {each.id: each for each in types.scan().devices}
-    assert found["0000-03-00-0"].nodes == (DeviceNode("dri/r0", "r", (226, 128)),)
-    assert found["0000-04-00-0"].nodes == (DeviceNode("dri/r1", "r", (226, 129)),)
-    assert found["0000-04-00-0"].numa_node == 1
-    assert [each.code for each in found["0000-00-02-0"].reasons] == ["node-missing"]
 
 
 def test_entries_of_one_function_are_one_device_whose_id_stays(
@@ -199,53 +153,12 @@ def test_entries_of_one_function_are_one_device_whose_id_stays(
     assert device.claims == {"0000:65:00.0", "261:0", "261:1", "261:2"}
 
 
-def test_entries_of_a_platform_device_are_one_device_without_its_connectors(
-    tree: DeviceTree, types: Types
-) -> None:
-    """As the NPU of an RK3588 is with an older driver: card1 and renderD129."""
-    folder = "sys/devices/platform/fdab0000.npu"
-    tree.bind(folder, "rknpu", "platform")
-    card = tree.entry(folder, "drm", "card1", "226:1", "dri/card1")
-    tree.entry(folder, "drm", "renderD129", "226:129", "dri/renderD129")
-    tree.file(f"{card}/card1-HDMI-A-1/status", "connected")
-    tree.link("sys/class/drm/card1-HDMI-A-1", f"{card}/card1-HDMI-A-1")
-    tree.file("sys/class/drm/version", "drm 1.1.0")
-    write(types, {"match": [{"class": {"name": "drm"}}]})
-    (device,) = types.scan().devices
-    assert (device.id, device.healthy) == ("fdab0000-npu", True)
-    assert [each.name for each in device.nodes] == ["dri/card1", "dri/renderD129"]
-    assert device.claims == {"fdab0000.npu", "226:1", "226:129"}
-
-
 class NumberedFiles(Sysfs):
     """Files in the place of device nodes, which hold the numbers that the nodes would have."""
 
     def node_number(self, name: str) -> tuple[int, int] | None:
         major, _, minor = self.text(self.resolve(f"/dev/{name}") or "").partition(":")
         return (int(major), int(minor)) if minor else None
-
-
-def test_a_pattern_matches_nodes_that_sysfs_knows_and_a_whole_path_any(
-    tree: DeviceTree, tmp_path: Path
-) -> None:
-    types = Types(tmp_path / "types", tree.root, files=NumberedFiles)
-    for number in (0, 2, 10):
-        tree.entry("", "ami", f"ami{number}", f"243:{number}")
-        tree.file(f"dev/ami{number}", f"243:{number}")
-    tree.file("dev/ami5", "243:5")
-    tree.file("dev/ami7", "")
-    write(types, {"match": [{"path": ["/dev/ami*"]}]})
-    found = types.scan().devices
-    assert types.provider.subsystems == {NODES, "pci", "usb", "vfio"}
-    assert [(each.id, each.nodes[0].number) for each in found] == [
-        ("ami0", (243, 0)),
-        ("ami2", (243, 2)),
-        ("ami10", (243, 10)),
-    ]
-    write(types, {"match": [{"path": ["/dev/ami5", "/dev/ami7", "/dev/gone"]}]})
-    first, second = types.scan().devices
-    assert first.nodes == (DeviceNode("ami5", "rw", (243, 5)),)
-    assert [each.code for each in second.reasons] == ["node-missing"]
 
 
 @pytest.mark.parametrize(
@@ -272,36 +185,6 @@ def test_a_node_on_a_bus_is_named_by_the_device_above_it(
     write(types, {"match": [{"path": [f"/dev/{name}"]}], "env": env})
     (device,) = types.scan().devices
     assert (device.id, dict(device.envs).get("PORT", "")) == expected
-
-
-@pytest.mark.parametrize(
-    ("links", "path", "node"),
-    [
-        ({"zigbee": "plain9"}, "zigbee", DeviceNode("zigbee", "rw", (243, 9), "plain9")),
-        ({"zigbee": "/dev/plain9"}, "zigbee", DeviceNode("zigbee", "rw", (243, 9), "plain9")),
-        (
-            {"hub": "/dev/serial/by-id", "serial/by-id/usb-zig": "../../plain9"},
-            "hub/usb-zig",
-            DeviceNode("hub/usb-zig", "rw", (243, 9), "plain9"),
-        ),
-        # A node that sysfs knows has the kernel's name, whatever leads to it.
-        ({"zigbee": "/dev/hwrng"}, "zigbee", DeviceNode("hwrng", "rw", (10, 183))),
-    ],
-)
-def test_a_link_to_a_node_is_given_as_the_node(
-    tree: DeviceTree, tmp_path: Path, links: dict[str, str], path: str, node: DeviceNode
-) -> None:
-    types = Types(tmp_path / "types", tree.root, files=NumberedFiles)
-    tree.entry("", "misc", "hw_random", "10:183", "hwrng")
-    tree.file("dev/hwrng", "10:183")
-    tree.file("dev/plain9", "243:9")
-    for name, target in links.items():
-        place = tree.root / "dev" / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.symlink_to(target)
-    write(types, {"match": [{"path": [f"/dev/{path}"]}]})
-    (device,) = types.scan().devices
-    assert (device.reasons, device.nodes) == ((), (node,))
 
 
 @pytest.mark.parametrize(
