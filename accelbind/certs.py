@@ -8,14 +8,16 @@ from typing import Annotated, Any
 
 import typer
 
-from accelbind.options import FOUND_KUBECONFIG, file_option, find_kubeconfig
+from accelbind.kubectl import Target
+from accelbind.options import Context, Kubeconfig, file_option
 from accelbind.output import Output, OutputFormat, line_width, print_result, table_lines, warn
 from accelbind.run import settings_command, with_settings
 from certs import folder, keeper
 from certs.process import run as run_process
 from certs.settings import CertsSettings
 from certs.show import show_cluster, show_folder
-from services.kube.connection import connector
+from services.kube.access import Access
+from services.kube.client import ClusterClient
 from services.process import logging
 from services.process.settings import duration_text
 
@@ -26,8 +28,8 @@ app = typer.Typer(
     add_completion=False,
 )
 
-PLACES = ("namespace", "service", "ca_secret", "tls_secret", "webhook_config", "kubeconfig")
-DEFAULTS = {"kubeconfig": FOUND_KUBECONFIG}
+PLACES = ("namespace", "service", "ca_secret", "tls_secret", "webhook_config", "api_server")
+DEFAULTS = {"api_server": "kubectl's"}
 CLUSTER = "Where and what"
 
 
@@ -50,7 +52,7 @@ def serve(settings: CertsSettings, _context: typer.Context) -> None:
 
     [bold]Examples[/bold]
       accelbind certs run
-      accelbind certs run --kubeconfig k.yaml -n accelbind-system --print-config
+      accelbind certs run --api-server unix:/tmp/api -n accelbind-system --print-config
     """
     asyncio.run(run_process(settings))
 
@@ -99,6 +101,8 @@ def show(
             metavar="DIR",
         ),
     ] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = "",
     settings: CertsSettings,
     output: Output = OutputFormat.TEXT,
 ) -> None:
@@ -111,7 +115,11 @@ def show(
       accelbind certs show --dir tls
       accelbind certs show --kubeconfig ~/.kube/config -o json
     """
-    facts = show_folder(directory) if directory else asyncio.run(_show_cluster(settings))
+    if directory:
+        facts = show_folder(directory)
+    else:
+        with Target(settings.api_server, kubeconfig, context).access() as access:
+            facts = asyncio.run(_show_cluster(access, settings))
     print_result(output, facts, _certificate_lines(facts))
 
 
@@ -119,6 +127,8 @@ def show(
 @with_settings(CertsSettings, "name", "settle", *PLACES, group=CLUSTER, defaults=DEFAULTS)
 def renew(
     *,
+    kubeconfig: Kubeconfig = None,
+    context: Context = "",
     ca: Annotated[bool, typer.Option("--ca", help="Replace the CA too.")] = False,
     settings: CertsSettings,
     output: Output = OutputFormat.TEXT,
@@ -137,7 +147,8 @@ def renew(
     if ca:
         settle = duration_text(settings.settle)
         typer.echo(f"a new CA serves {settle} after it is in the bundle", err=True)
-    report = asyncio.run(_renew_in_cluster(settings, ca=ca))
+    with Target(settings.api_server, kubeconfig, context).access() as access:
+        report = asyncio.run(_renew_in_cluster(access, settings, ca=ca))
     ends = report.serving.ends if report.serving else None
     result = {"notAfter": ends.isoformat() if ends else None, "missing": list(report.missing)}
     print_result(output, result, [f"renewed: valid until {ends:%F %T}" if ends else "renewed"])
@@ -145,13 +156,15 @@ def renew(
         warn(warning)
 
 
-async def _show_cluster(settings: CertsSettings) -> dict[str, Any]:
-    async with connector(find_kubeconfig(settings.kubeconfig))() as client:
+async def _show_cluster(access: Access, settings: CertsSettings) -> dict[str, Any]:
+    async with ClusterClient(access) as client:
         return await show_cluster(client, settings)
 
 
-async def _renew_in_cluster(settings: CertsSettings, *, ca: bool) -> keeper.RoundReport:
-    async with connector(find_kubeconfig(settings.kubeconfig))() as client:
+async def _renew_in_cluster(
+    access: Access, settings: CertsSettings, *, ca: bool
+) -> keeper.RoundReport:
+    async with ClusterClient(access) as client:
         return await keeper.renew(client, settings, authority=ca)
 
 

@@ -10,13 +10,14 @@ import typer
 
 from accelbind.check_device_types import device_types
 from accelbind.exits import Exit
+from accelbind.kubectl import DEFAULT_NAMESPACE, Target
 from accelbind.manifests import read_objects, read_pods
 from accelbind.misspelt import misspelt_resources
 from accelbind.options import (
-    DEFAULT_NAMESPACE,
     MAPPINGS,
+    ApiServer,
+    Context,
     Kubeconfig,
-    find_kubeconfig,
     manifests_option,
     namespace_option,
 )
@@ -25,7 +26,8 @@ from accelbind.run import with_settings
 from accelbind.survey import Survey, read_folder, survey
 from services.admission.findings import Code, add_advertised, check, resource_uses
 from services.admission.mutate import Policy
-from services.kube.connection import connector
+from services.kube.access import Access
+from services.kube.client import ClusterClient
 from services.mappings import folder as folders
 from services.mappings.index import EMPTY_INDEX, MappingIndex
 from services.mappings.kinds import TABLE
@@ -65,7 +67,9 @@ app.command("device-types")(device_types)
 def mappings(
     *,
     folder: Folder = None,
+    api_server: ApiServer = "",
     kubeconfig: Kubeconfig = None,
+    context: Context = "",
     namespace: Annotated[str | None, namespace_option("Check only this namespace.", "all")] = None,
     nodes: Annotated[
         list[Path] | None,
@@ -108,13 +112,13 @@ def mappings(
       accelbind check mappings maps --pods deploy --pods job.yaml
       accelbind check mappings --kubeconfig ~/.kube/config -n team -o json
     """
-    policy = settings.policy()
+    policy, target = settings.policy(), Target(api_server, kubeconfig, context)
     if folder is None:
         if nodes or pods:
             raise InvalidSettings("--nodes and --pods need a folder; a cluster has its own")
-        checked = _check_cluster(find_kubeconfig(kubeconfig), policy, namespace)
-    elif kubeconfig is not None:
-        raise InvalidSettings("name either a folder of mappings or --kubeconfig")
+        checked = _check_cluster(target, policy, namespace)
+    elif target.is_named:
+        raise InvalidSettings("name either a folder of mappings or a cluster")
     else:
         checked = _check_folder(folder, nodes or (), pods or (), policy, namespace)
     index, findings, unchecked = _within(namespace, *checked)
@@ -220,12 +224,13 @@ def _within(
     return EMPTY_INDEX.with_namespaces([index.namespace(namespace)]), own, unchecked
 
 
-def _check_cluster(kubeconfig: Path | None, policy: Policy, namespace: str | None) -> Checked:
-    async def read() -> Survey:
-        async with connector(kubeconfig)() as client:
+def _check_cluster(target: Target, policy: Policy, namespace: str | None) -> Checked:
+    async def read(access: Access) -> Survey:
+        async with ClusterClient(access) as client:
             return await survey(client, policy, namespace=namespace)
 
-    seen = asyncio.run(read())
+    with target.access() as access:
+        seen = asyncio.run(read(access))
     findings = check(seen.index, policy=policy, advertised=seen.advertised, uses=seen.uses)
     return seen.index, findings, seen.missing
 

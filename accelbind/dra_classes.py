@@ -8,7 +8,8 @@ import typer
 import yaml
 
 from accelbind.device_classes import FpgaClass, claim_template, fpga_classes, type_class
-from accelbind.options import DEFAULT_NAMESPACE, Kubeconfig, Mappings, namespace_option
+from accelbind.kubectl import DEFAULT_NAMESPACE, Target
+from accelbind.options import ApiServer, Context, Kubeconfig, Mappings, namespace_option
 from accelbind.output import warn
 from accelbind.run import require_folder, with_settings
 from services.devices.hardware.scan import scan
@@ -28,7 +29,9 @@ _NODE: Final = "Node: as the driver's"
 def classes(
     *,
     mappings: Mappings = None,
+    api_server: ApiServer = "",
     kubeconfig: Kubeconfig = None,
+    context: Context = "",
     on_node: Annotated[
         bool,
         typer.Option("--node", help="For the FPGAs of this node.", rich_help_panel=_NODE),
@@ -54,12 +57,13 @@ def classes(
     """
     from accelbind.survey import read_mappings  # noqa: PLC0415 - not for the driver
 
+    target = Target(api_server, kubeconfig, context)
     wanted: list[tuple[FpgaClass, str]] = []
     if on_node:
         wanted += _of_node(settings)
     types = [*map(type_class, _types(settings))]
     if mappings is not None or not (on_node or types):
-        wanted += _of_mappings(read_mappings(mappings, kubeconfig, [None]))
+        wanted += _of_mappings(read_mappings(mappings, target, [None]))
     manifests = [*fpga_classes(wanted), *types]
     if not manifests:
         raise InvalidSettings(
@@ -109,7 +113,9 @@ def template(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of a mapping.")],
     *,
     mappings: Mappings = None,
+    api_server: ApiServer = "",
     kubeconfig: Kubeconfig = None,
+    context: Context = "",
     namespace: Annotated[
         str | None,
         namespace_option("Namespace of the mapping.", f"the kubeconfig's, or {DEFAULT_NAMESPACE}"),
@@ -127,16 +133,15 @@ def template(
       accelbind dra template nlb0 | kubectl apply -f -
       accelbind dra template nlb0 -n team-a --mappings maps
     """
-    _print(claim_template(_mapping(name, mappings, kubeconfig, namespace)))
+    target = Target(api_server, kubeconfig, context)
+    _print(claim_template(_mapping(name, mappings, target, namespace)))
 
 
-def _mapping(
-    name: str, mappings: Path | None, kubeconfig: Path | None, namespace: str | None
-) -> Mapping:
-    from accelbind.survey import read_mappings, usual_namespace  # noqa: PLC0415 - the same
+def _mapping(name: str, mappings: Path | None, target: Target, namespace: str | None) -> Mapping:
+    from accelbind.survey import read_mappings  # noqa: PLC0415 - the same
 
-    namespace = namespace or (DEFAULT_NAMESPACE if mappings else usual_namespace(kubeconfig))
-    names = read_mappings(mappings, kubeconfig, [namespace]).namespace(namespace)
+    namespace = namespace or (DEFAULT_NAMESPACE if mappings else target.namespace())
+    names = read_mappings(mappings, target, [namespace]).namespace(namespace)
     mapping = names.by_name.get(name) or names.accelerators.by_name.get(name)
     if mapping is None:
         why = names.rejected.get(name) or f"{plain(name)} does not exist in namespace {namespace}"

@@ -19,10 +19,12 @@ from accelbind.explain_claims import (
     explain_claims,
     find_claims,
 )
+from accelbind.kubectl import DEFAULT_NAMESPACE, Target
 from accelbind.manifests import NO_PODS, read_objects
 from accelbind.misspelt import misspelt_resources
 from accelbind.options import (
-    DEFAULT_NAMESPACE,
+    ApiServer,
+    Context,
     Kubeconfig,
     Mappings,
     manifests_option,
@@ -30,7 +32,7 @@ from accelbind.options import (
 )
 from accelbind.output import Output, OutputFormat, StyledLine, print_json, print_lines, styled
 from accelbind.run import with_settings
-from accelbind.survey import read_mappings, usual_namespace
+from accelbind.survey import read_mappings
 from services.admission.mutate import Patched, Refused, Unchanged
 from services.admission.preview import Explained, explain_pod, mutated_manifest
 from services.admission.requested import ResourceRequest
@@ -39,7 +41,7 @@ from services.mappings.model import Mapping, Mode, Resolution
 from services.pods.known_fields import manifest_problems
 from services.pods.manifests import FoundPod, find_pods
 from services.pods.reasons import ReviewReason
-from services.process.errors import InvalidManifest
+from services.process.errors import ClusterError, InvalidManifest
 from services.process.text import plain
 from webhook.settings import ReviewSettings
 
@@ -66,7 +68,9 @@ def explain(
         list[Path], manifests_option("--filename", "-f", text="Manifest of pods, YAML or JSON.")
     ],
     mappings: Mappings = None,
+    api_server: ApiServer = "",
     kubeconfig: Kubeconfig = None,
+    context: Context = "",
     namespace: Annotated[
         str | None,
         namespace_option(
@@ -98,10 +102,11 @@ def explain(
     """
     policy = settings.policy()
     pods, claims = _read(filename)
-    default = usual_namespace(kubeconfig)
+    target = Target(api_server, kubeconfig, context)
+    default = _usual_namespace(target, namespace, pods)
     namespaces = {pod.namespace or namespace or default for pod in pods}
     namespaces |= {policy.shared_namespace} - {""}
-    index = read_mappings(mappings, kubeconfig, sorted(namespaces))
+    index = read_mappings(mappings, target, sorted(namespaces))
     answers = []
     for pod in pods:
         one = explain_pod(pod, index, policy, namespace=namespace, default=default)
@@ -114,6 +119,15 @@ def explain(
         _print(answers)
     if any(each.is_refused for each in answers):
         raise typer.Exit(Exit.NO)
+
+
+def _usual_namespace(target: Target, given: str | None, pods: Sequence[FoundPod]) -> str:
+    if given or all(pod.namespace for pod in pods):
+        return DEFAULT_NAMESPACE  # nobody asks
+    try:
+        return target.namespace()
+    except ClusterError:  # whoever needs more of the cluster says so
+        return DEFAULT_NAMESPACE
 
 
 def _read(paths: Sequence[Path]) -> tuple[list[FoundPod], list[FoundClaim]]:

@@ -1,18 +1,13 @@
 """Options that several commands share, and how an option's default and time are written."""
 
-import os
 import re
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
-from services.process.settings import duration
+from services.process.settings import api_server_address, duration, variable
 
-FOUND_KUBECONFIG: Final = "$KUBECONFIG, ~/.kube/config, or the pod's service account"
-"""Where `find_kubeconfig` looks."""
-DEFAULT_NAMESPACE: Final = "default"
-"""Of Kubernetes, for whoever names none."""
 _LONGEST: Final = 30 * 86400.0
 """Seconds: a month."""
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -62,13 +57,44 @@ def manifests_option(*flags: str, text: str) -> Any:  # noqa: ANN401 - the same
     return file_option(*flags, text=f"{text} {where}")
 
 
+def _api_server(value: str) -> str:
+    try:
+        return api_server_address(value)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+FOUND_KUBECONFIG: Final = "$KUBECONFIG, ~/.kube/config, or the pod's service account"
+"""Where a cluster is found without flags."""
 MAPPINGS: Final = "Folder of mappings as YAML."
 Mappings = Annotated[Path | None, file_option("--mappings", text=MAPPINGS, metavar="DIR")]
 Kubeconfig = Annotated[
     Path | None,
     file_option(
         "--kubeconfig",
-        text=f"How to reach the API server. {default_note(FOUND_KUBECONFIG)}",
+        text="Kubeconfig that kubectl reaches the API server with."
+        f" {default_note(FOUND_KUBECONFIG)}",
+    ),
+]
+Context = Annotated[
+    str,
+    typer.Option(
+        "--context",
+        metavar="NAME",
+        help=f"Context of the kubeconfig. {default_note('the current one')}",
+        show_default=False,
+    ),
+]
+ApiServer = Annotated[
+    str,
+    typer.Option(
+        "--api-server",
+        metavar="ADDRESS",
+        help="unix:PATH or http://HOST:PORT of the API server, in place of kubectl.",
+        parser=_api_server,
+        envvar=variable("api_server"),
+        show_default=False,
+        show_envvar=False,
     ),
 ]
 
@@ -92,10 +118,3 @@ def _namespace(value: str) -> str:
             " and '-', such as team-a"
         )
     return value
-
-
-def find_kubeconfig(given: Path | None) -> Path | None:
-    """The file that was given, or ~/.kube/config; None leaves it to `load_config`."""
-    # That knows `KUBECONFIG` and a pod's service account: a process reads nobody's home folder.
-    usual = Path.home() / ".kube" / "config"
-    return given or (usual if "KUBECONFIG" not in os.environ and usual.is_file() else None)

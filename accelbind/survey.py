@@ -10,20 +10,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-from accelbind.options import DEFAULT_NAMESPACE, find_kubeconfig
+from accelbind.kubectl import DEFAULT_NAMESPACE, NO_CLUSTER, Target
 from accelbind.output import warn
 from accelbind.published import add_published, read_published
 from services.admission.findings import ResourceUse, add_advertised, resource_uses
 from services.admission.mutate import Policy
 from services.devices.dra import API_VERSION
+from services.kube.access import Access
 from services.kube.client import FORBIDDEN, NOT_FOUND, BadStatus, ClusterClient, segment
-from services.kube.config import NO_KUBECONFIG, load_config
 from services.kube.lists import MAX_SURVEY, list_objects
 from services.mappings.folder import FolderSnapshot, load_folder
 from services.mappings.index import MappingIndex, build_index
 from services.mappings.namespace import list_entries
 from services.pods.manifests import find_pods
-from services.process.errors import ClusterError, ExternalFailure, InvalidManifest, InvalidSettings
+from services.process.errors import ExternalFailure, InvalidManifest, InvalidSettings
 
 T = TypeVar("T")
 
@@ -132,41 +132,32 @@ def read_folder(folder: Path) -> FolderSnapshot:
     return snapshot
 
 
-def usual_namespace(kubeconfig: Path | None) -> str:
-    """Where kubectl would create an object that names no namespace."""
-    try:
-        access = load_config(find_kubeconfig(kubeconfig))
-    except ClusterError:  # whoever needs more of the cluster says so
-        access = None
-    return (access and access.namespace) or DEFAULT_NAMESPACE
-
-
 def read_mappings(
-    folder: Path | None, kubeconfig: Path | None, namespaces: Iterable[str | None]
+    folder: Path | None, target: Target, namespaces: Iterable[str | None]
 ) -> MappingIndex:
     """The mappings of a folder, whose problems are shown, or of namespaces of a cluster.
 
     Raises:
-        InvalidSettings: The folder can't be read, both are given, or no cluster is known.
-        ClusterError: The cluster can't be read.
+        InvalidSettings: The folder can't be read, or both are given.
+        ClusterError: The cluster can't be read, or none is known.
     """
     if folder is not None:
-        if kubeconfig is not None:
-            raise InvalidSettings("--mappings and --kubeconfig exclude each other")
+        if target.is_named:
+            raise InvalidSettings("--mappings excludes --api-server, --kubeconfig and --context")
         snapshot = read_folder(folder)
         for problem in snapshot.problems:
             warn(problem)
         return snapshot.index
-    access = load_config(find_kubeconfig(kubeconfig))
-    if access is None:
-        raise InvalidSettings(f"{NO_KUBECONFIG}, or use --mappings")
+    if not target.is_known:
+        raise InvalidSettings(f"{NO_CLUSTER}, or use --mappings")
 
-    async def read() -> MappingIndex:
+    async def read(access: Access) -> MappingIndex:
         async with ClusterClient(access) as client:
             # Not of all namespaces: users often may list few.
             return await read_index(client, namespaces)
 
-    return asyncio.run(read())
+    with target.access() as access:
+        return asyncio.run(read(access))
 
 
 def _uses(obj: dict[str, Any], prefixes: tuple[str, ...]) -> Iterator[ResourceUse]:

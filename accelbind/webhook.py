@@ -17,7 +17,7 @@ def serve(settings: WebhookSettings, _context: typer.Context) -> None:
     [bold]Examples[/bold]
       accelbind certs issue --dir . --name localhost
       accelbind webhook --tls-cert tls.crt --tls-key tls.key --mappings maps
-      accelbind webhook --tls-cert tls.crt --tls-key tls.key --kubeconfig k.yaml
+      accelbind webhook --tls-cert t.crt --tls-key t.key --api-server unix:/tmp/api
       accelbind webhook --tls-cert tls.crt --tls-key tls.key --print-config
     """
     import uvloop  # noqa: PLC0415 - only when it runs

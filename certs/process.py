@@ -13,8 +13,8 @@ import structlog
 from certs.keeper import CertificateReconciler, RoundReport
 from certs.metrics import CertsMetrics
 from certs.settings import CertsSettings
-from services.kube.client import requested_pause
-from services.kube.connection import ApiConnection, connector
+from services.kube.access import require_access
+from services.kube.client import ClusterClient, requested_pause
 from services.process.errors import AccelbindError
 from services.process.http import MetricsServer, build_info, new_registry
 from services.process.listening import write_ports
@@ -43,7 +43,7 @@ class Process:
         registry = new_registry()
         build_info(registry, "certs")
         self._settings = settings
-        self._connection = ApiConnection(connector(settings.kubeconfig))
+        self._client = ClusterClient(require_access(settings.api_server))
         self._metrics = CertsMetrics(registry)
         self._reconciler = CertificateReconciler(settings, self._metrics)
         self._backoff = Backoff()
@@ -84,7 +84,7 @@ class Process:
                     # replica continues.
                     rounds.cancel()
             finally:
-                await self._connection.aclose()
+                await self._client.aclose()
 
     async def _reconcile_forever(self) -> NoReturn:
         while True:
@@ -98,8 +98,7 @@ class Process:
         spread = random.uniform(0.75, 1)  # noqa: S311 - jitter, not a secret
         pause = self._settings.interval.total_seconds() * spread
         try:
-            async with self._connection.client() as client:
-                report = await self._reconciler.run_once(client)
+            report = await self._reconciler.run_once(self._client)
             self._backoff.reset()
             self._show(report)
             self._error = "; ".join(report.problems)

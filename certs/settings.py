@@ -7,12 +7,13 @@ from typing import Annotated, Final, Self
 from pydantic import Field, model_validator
 
 from certs.authority import parse_names
-from services.kube.config import SERVICE_ACCOUNT
+from services.kube import access
 from services.process.errors import InvalidSettings
 from services.process.settings import (
-    KUBECONFIG,
     PROCESS,
+    SERVICE_ACCOUNT,
     TIME,
+    ApiServer,
     CommaSeparated,
     Duration,
     Flag,
@@ -27,10 +28,10 @@ CLUSTER: Final = "Cluster"
 CERTIFICATES: Final = "Certificates"
 
 
-def own_namespace(service_account: str = SERVICE_ACCOUNT) -> str:
+def own_namespace(service_account: Path = access.SERVICE_ACCOUNT) -> str:
     """The namespace of this pod, or that of the manifests."""
     try:
-        return Path(service_account, "namespace").read_text(encoding="utf-8").strip()
+        return (service_account / "namespace").read_text(encoding="utf-8").strip()
     except OSError:  # outside of a pod
         return NAMESPACE
 
@@ -38,8 +39,8 @@ def own_namespace(service_account: str = SERVICE_ACCOUNT) -> str:
 class CertsSettings(ProcessSettings):
     """The settings of `accelbind certs run`."""
 
-    kubeconfig: Annotated[Path | None, Flag("FILE", CLUSTER, KUBECONFIG)] = None
-    """How to reach the API server."""
+    api_server: Annotated[ApiServer, Flag("ADDRESS", CLUSTER, SERVICE_ACCOUNT)] = ""
+    """unix:PATH or http://HOST:PORT of the API server, through kubectl proxy."""
     namespace: Annotated[
         str, Flag("NAME", CLUSTER, "the pod's own, or accelbind-system", short="-n")
     ] = Field(default_factory=own_namespace)

@@ -18,8 +18,7 @@ from typing import Final
 import structlog
 
 from services.devices.model import PluginMode
-from services.kube.client import requested_pause
-from services.kube.connection import ApiConnection
+from services.kube.client import ClusterClient, requested_pause
 from services.kube.nodes import node_annotations
 from services.names import DOMAIN
 from services.process.errors import ClusterError
@@ -71,7 +70,7 @@ def choose(
     return ModeChoice(instead.mode, instead.source, error)
 
 
-async def ask_once(connection: ApiConnection, node: str) -> Mapping[str, str] | None:
+async def ask_once(connection: ClusterClient, node: str) -> Mapping[str, str] | None:
     """The node's annotations; None if the API server doesn't return them in time."""
     slow = f"the API server didn't answer within {KNOWN_SECONDS:g} s"
     try:
@@ -86,7 +85,7 @@ async def ask_once(connection: ApiConnection, node: str) -> Mapping[str, str] | 
         return None
 
 
-async def ask_until_answered(connection: ApiConnection, node: str) -> Mapping[str, str]:
+async def ask_until_answered(connection: ClusterClient, node: str) -> Mapping[str, str]:
     """The node's annotations, after pauses that grow."""
     backoff = Backoff()
     outage = Outage(log, "the node's annotations are unknown", "the node's annotations are known")

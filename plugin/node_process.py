@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from services.containers.pod_source import ApiServerPods
-from services.kube.connection import ApiConnection
+from services.kube.client import ClusterClient
 from services.kube.events import EventRecorder
 from services.kubelet.sockets import plugins_folder
 from services.node.kept_files import KeptFiles
@@ -32,7 +32,7 @@ class NodeProcess:
         self,
         name: str,
         settings: NodeSettings,
-        connection: ApiConnection | None,
+        connection: ClusterClient | None,
         *,
         folders: Iterable[Path | None],
         driver_calls: DriverCalls = KERNEL,

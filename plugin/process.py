@@ -20,8 +20,8 @@ from plugin.node_process import NodeProcess
 from plugin.probes import Probes
 from plugin.settings import Api, PluginSettings
 from services.devices.model import PluginMode
-from services.kube.config import NO_KUBECONFIG, may_reach
-from services.kube.connection import ApiConnection, connector
+from services.kube.access import find_access, require_access
+from services.kube.client import ClusterClient
 from services.node.events import EventReason
 from services.node.last_mode import last_mode
 from services.process.blocking import DaemonExecutor
@@ -50,22 +50,23 @@ async def run(
     """Serve this node's devices to its kubelet until SIGTERM or SIGINT.
 
     Raises:
-        AccelbindError: It can't start: a port is in use, a path is too long, the kubeconfig can't
-            be used, or there is none with `--api dra`. Or it has to start again, to serve in
+        AccelbindError: It can't start: a port is in use, a path is too long, the service account
+            can't be used, or there is none with `--api dra`. Or it has to start again, to serve in
             another mode.
     """
     asyncio.get_running_loop().set_default_executor(DaemonExecutor())
     connection = None
     with stop_signals() as stop:
-        if may_reach(settings.kubeconfig):
-            connection = ApiConnection(connector(settings.kubeconfig))
-        elif settings.api is Api.DRA:
-            raise ClusterError(NO_KUBECONFIG)
+        access = find_access(settings.api_server)
+        if settings.api is Api.DRA:
+            access = require_access(settings.api_server)
+        if access is not None:
+            connection = ClusterClient(access)
         else:
             log.warning(
                 "no access to the API server: --mode counts whatever the node's annotation says, no"
                 " Events are written, and in region mode no container starts; run with a service"
-                " account that may get pods, or set --kubeconfig or KUBECONFIG"
+                " account that may get pods, or set --api-server"
             )
         plugin = Plugin(settings, connection, driver_calls=driver_calls or KERNEL, version=version)
         try:
@@ -85,7 +86,7 @@ class Plugin:
     def __init__(
         self,
         settings: PluginSettings,
-        connection: ApiConnection | None = None,
+        connection: ClusterClient | None = None,
         *,
         driver_calls: DriverCalls = KERNEL,
         version: str = "",
@@ -248,7 +249,7 @@ class Plugin:
         log.info("the node's mode", mode=choice.mode.value, source=choice.source)
         return DevicePlugin(choice.mode, settings, process)
 
-    async def _until_another_mode(self, connection: ApiConnection) -> None:
+    async def _until_another_mode(self, connection: ClusterClient) -> None:
         """Ask for the annotations until they are known; return if they name another mode."""
         served = self.mode.choice.mode
         self._decide(await ask_until_answered(connection, self.settings.node_name))

@@ -4,11 +4,10 @@ import asyncio
 import json
 import threading
 from collections.abc import Coroutine, Mapping
-from pathlib import Path
 from typing import Any, Self, TypeAlias, TypeVar
 
+from services.kube.access import require_access
 from services.kube.client import ClusterClient, HttpResponse
-from services.kube.config import Access, load_config
 from services.process.errors import ClusterError
 
 Json: TypeAlias = dict[str, Any]
@@ -26,22 +25,19 @@ class Refused(ClusterError):
         super().__init__(f"{what}: {code}: {self.text}")
 
 
-async def _client(config: Access) -> ClusterClient:
+async def _client(api_server: str) -> ClusterClient:
     """A client of the loop that this runs in."""
-    return ClusterClient(config)
+    return ClusterClient(require_access(api_server))
 
 
 class Client:
     """A client with an event loop of its own, in a thread."""
 
-    def __init__(self, kubeconfig: Path) -> None:
-        config = load_config(kubeconfig)
-        if config is None:
-            raise ClusterError(f"{kubeconfig} names no cluster")
+    def __init__(self, api_server: str) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="api", daemon=True)
         self._thread.start()
-        self._client = self._do(_client(config))
+        self._client = self._do(_client(api_server))
         self.server: str = self._client.server
 
     def _do(self, work: Coroutine[Any, Any, T]) -> T:

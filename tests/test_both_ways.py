@@ -19,7 +19,7 @@ from plugin.process import Plugin
 from plugin.settings import Api, PluginSettings
 from services.containers import holder_source
 from services.devices.model import PluginMode
-from services.kube.connection import ApiConnection, connector
+from services.kube.client import ClusterClient
 from simulator.apiserver.standin import ApiServerStandIn
 from simulator.devices import DeviceTree
 from simulator.kubelet.agent import NodeAgent
@@ -47,11 +47,11 @@ ENGINE: dict[str, Any] = {
 }
 
 
-def plugin(settings: Mapping[str, Any], connection: ApiConnection) -> Serve:
+def plugin(settings: Mapping[str, Any], connection: ClusterClient) -> Serve:
     return Plugin(PluginSettings(mode=PluginMode.NONE, **settings), connection).serve
 
 
-def driver(settings: Mapping[str, Any], connection: ApiConnection) -> Serve:
+def driver(settings: Mapping[str, Any], connection: ClusterClient) -> Serve:
     return Plugin(PluginSettings(api=Api.DRA, **settings), connection).serve
 
 
@@ -103,7 +103,7 @@ class Node:
             "healthy_after": 1,
             "device_types": self.folder / "types",
         }
-        connection, stop = ApiConnection(connector(self.api.kubeconfig_path)), asyncio.Event()
+        connection, stop = ClusterClient(self.api.access), asyncio.Event()
         serve = (driver if self.is_dra else plugin)(settings, connection)
         task = asyncio.ensure_future(serve(stop))
         try:
@@ -166,7 +166,7 @@ async def node(
         api = await stack.enter_async_context(ApiServerStandIn(short_dir / "api"))
         kubelet = KubeletStandIn(short_dir / "k", node_name="n1", retry_seconds=0.1)
         await stack.enter_async_context(kubelet)
-        client = connector(api.kubeconfig_path)()
+        client = ClusterClient(api.access)
         agent = NodeAgent(kubelet, await stack.enter_async_context(client))
         task = asyncio.create_task(agent.run())
         await agent.registered.wait()

@@ -238,7 +238,7 @@ async def node(
             "--kubelet-dir": folder / "k",
             "--pod-logs-dir": folder / "k/pod-logs",
             "--node-name": "n1",
-            "--kubeconfig": api.kubeconfig_path,
+            "--api-server": api.address,
             "--bitstreams": folder / "bitstreams",
             "--state-dir": folder / "state",
             "--metrics-host": "127.0.0.1",

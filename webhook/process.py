@@ -29,7 +29,7 @@ async def run(settings: WebhookSettings) -> None:
 
     Raises:
         InvalidSettings: No source of mappings.
-        ClusterError: The kubeconfig or service account can't be used.
+        ClusterError: The service account can't be used.
         CertificateError: The certificate or key can't be used.
         ExternalFailure: A port is taken, or the folder of mappings can't be read.
     """

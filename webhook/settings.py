@@ -10,8 +10,9 @@ from services.admission.mutate import MAX_POD_UNITS, Policy
 from services.names import ACCELERATOR_DOMAIN, DOMAIN
 from services.process.listening import ALL_ADDRESSES
 from services.process.settings import (
-    KUBECONFIG,
+    SERVICE_ACCOUNT,
     TIME,
+    ApiServer,
     CommaSeparated,
     Flag,
     Port,
@@ -95,8 +96,9 @@ class WebhookSettings(ReviewSettings, ProcessSettings):
     """Port for reviews, over TLS; 0 takes any free one."""
     mappings: Annotated[Path | None, Flag("DIR", MAPPINGS)] = None
     """Folder of mappings as YAML; read again when it changes."""
-    kubeconfig: Annotated[Path | None, Flag("FILE", MAPPINGS, KUBECONFIG)] = None
-    """How to reach the API server, which has the mappings unless --mappings is given."""
+    api_server: Annotated[ApiServer, Flag("ADDRESS", MAPPINGS, SERVICE_ACCOUNT)] = ""
+    """unix:PATH or http://HOST:PORT of the API server, through kubectl proxy. It has the mappings
+    unless --mappings is given."""
     max_staleness: Annotated[
         Annotated[Seconds, Field(ge=5, le=1_000_000)] | None, Flag(TIME, MAPPINGS, "none")
     ] = None
@@ -114,9 +116,9 @@ class WebhookSettings(ReviewSettings, ProcessSettings):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if self.mappings is not None and self.kubeconfig is not None:
+        if self.mappings is not None and self.api_server:
             raise ValueError(
-                "--mappings and --kubeconfig exclude each other: mappings come from a folder, or"
+                "--mappings and --api-server exclude each other: mappings come from a folder, or"
                 " from the API server"
             )
         return self

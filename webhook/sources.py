@@ -30,22 +30,23 @@ def choose_source(settings: WebhookSettings) -> MappingSource:
     Raises:
         InvalidSettings: Neither names one.
         ExternalFailure: The folder can't be read.
-        ClusterError: The kubeconfig or service account can't be used.
+        ClusterError: The service account can't be used.
     """
     if settings.mappings is not None:
         source = FolderSource(settings.mappings)
         source.load()
         return source
     # The API client costs memory that a webhook with a folder does not need.
-    from services.kube.config import load_config  # noqa: PLC0415 - the same
-    from services.kube.connection import connector  # noqa: PLC0415 - the same
+    from services.kube.access import find_access  # noqa: PLC0415 - the same
+    from services.kube.client import ClusterClient  # noqa: PLC0415 - the same
     from services.kube.list_watch import WatchTiming  # noqa: PLC0415 - the above
     from services.mappings.source import ApiServerSource  # noqa: PLC0415 - the same
 
-    if load_config(settings.kubeconfig) is None:
+    access = find_access(settings.api_server)
+    if access is None:
         raise InvalidSettings(
-            "--mappings or --kubeconfig is required: a folder with mappings as YAML, or how to"
-            " reach the API server that has them (a pod with a service account needs neither)"
+            "--mappings or --api-server is required: a folder with mappings as YAML, or the address"
+            " of the API server that has them (a pod with a service account needs neither)"
         )
     timing = WatchTiming(watch=WATCH_SECONDS)
     if (longest := settings.max_staleness) is not None:
@@ -55,7 +56,7 @@ def choose_source(settings: WebhookSettings) -> MappingSource:
             watch=min(timing.watch, longest * WATCH_SHARE),
             grace=min(timing.grace, longest * GRACE_SHARE),
         )
-    return ApiServerSource(connector(settings.kubeconfig), timing=timing)
+    return ApiServerSource(ClusterClient(access), timing=timing)
 
 
 def staleness(source: MappingSource, longest: float | None) -> str:

@@ -1,14 +1,14 @@
 """The cluster that all cluster checks of `accelbind doctor` share, and its API server."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
 from accelbind.doctor.model import Line, Subject, Unseen, ok, unseen
 from services.admission.mutate import Policy
+from services.kube.access import Access
 from services.kube.client import FORBIDDEN, NOT_FOUND, BadStatus, ClusterClient
-from services.kube.connection import connector
 from services.kube.lists import MAX_SURVEY, decode_object, list_objects
 from services.names import UNIT_RESOURCE
 from services.process.errors import ClusterError
@@ -29,7 +29,7 @@ class Cluster(Subject):
 
     def __init__(
         self,
-        kubeconfig: Path | None,
+        access: Callable[[], Access],
         namespace: str,
         policy: Policy,
         webhook_address: tuple[str, int] | None = None,
@@ -44,7 +44,7 @@ class Cluster(Subject):
         """How the names of our resources begin."""
         self.webhook_address = webhook_address
         """Where the webhook can be reached from here; None for where it is called."""
-        self._connect = connector(kubeconfig)
+        self._access = access
 
     def get(self, path: str) -> Json | None:
         """The object at a path, None if there is none."""
@@ -77,9 +77,20 @@ class Cluster(Subject):
         answer = self._query(lambda client: _get(client, "/version")) or {}
         return plain(str(answer.get("gitVersion", "")))
 
+    def log_in(self) -> None:
+        """Wait for a person who has to log in: no check has the time for that."""
+        with contextlib.suppress(ClusterError):  # a check reports it
+            if self.once(Cluster._find_access).prompts:
+                self.once(Cluster.read_version)
+
+    def _find_access(self) -> Access:
+        return self._access()
+
     def _query(self, work: Callable[[ClusterClient], Awaitable[T]]) -> T:
+        access = self.once(Cluster._find_access)
+
         async def whole() -> T:
-            async with self._connect() as client:
+            async with ClusterClient(access) as client:
                 return await work(client)
 
         try:
@@ -102,7 +113,7 @@ def check_api_server(cluster: Cluster) -> Iterator[Line]:
         version = cluster.once(Cluster.read_version)
     except ClusterError as error:
         yield unseen(
-            str(error), "check --kubeconfig and $KUBECONFIG; kubectl get --raw /version should work"
+            str(error), "check --kubeconfig and --context; kubectl get --raw /version should work"
         )
         return
     yield ok(f"it answers: Kubernetes {version or 'of unknown version'}")

@@ -3,10 +3,10 @@
 The docstring of a check is the question that it answers.
 """
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 import typer
@@ -30,10 +30,12 @@ from accelbind.doctor.cluster import API_SERVER, Cluster
 from accelbind.doctor.model import Check, CheckStatus, Line, Result, run_checks
 from accelbind.doctor.node import Node
 from accelbind.exits import Exit
+from accelbind.kubectl import NO_CLUSTER, Target
 from accelbind.options import (
+    ApiServer,
+    Context,
     Kubeconfig,
     default_note,
-    find_kubeconfig,
     namespace_option,
     time_option,
 )
@@ -42,7 +44,6 @@ from accelbind.run import Given, load_settings, with_settings
 from certs.settings import NAMESPACE
 from plugin.settings import PluginSettings
 from services.devices.hardware.scan import DRIVERS
-from services.kube.config import NO_KUBECONFIG, may_reach
 from services.process.errors import InvalidSettings
 from services.process.settings import PREFIX
 from webhook.settings import ReviewSettings
@@ -136,7 +137,9 @@ def doctor(
         bool, typer.Option("--verbose", "-v", help="List all checks and all that they found.")
     ] = False,
     output: Output = OutputFormat.TEXT,
+    api_server: ApiServer = "",
     kubeconfig: Kubeconfig = None,
+    context: Context = "",
     namespace: Annotated[str, namespace_option("Where accelbind runs.", NAMESPACE)] = NAMESPACE,
     webhook_address: WebhookAddress = None,
     settings: ReviewSettings,
@@ -163,18 +166,25 @@ def doctor(
       accelbind doctor --only node.kubelet --only node.plugin
     """
     checks: list[Check] = []
-    config = find_kubeconfig(kubeconfig)
+    target = Target(api_server, kubeconfig, context)
     if on_node or (not on_cluster and _is_node(given)):
         options = load_settings(PluginSettings, given)
         mode = options.mode if given.get("mode") is not None else None
         checks += checks_of(NODE, Node(options, mode))
-    if on_cluster or kubeconfig is not None or (not on_node and _knows_cluster(config, checks)):
-        policy = settings.policy()
-        address = certificates.parse_address(webhook_address) if webhook_address else None
-        checks += checks_of(CLUSTER, Cluster(config, namespace, policy, address))
-    if not checks:
-        raise InvalidSettings(f"this machine is not a node, and {NO_KUBECONFIG}, or use --node")
-    results = _run(checks, only or (), skip or (), time_limit)
+    with contextlib.ExitStack() as stack:
+        # The account of a pod on a node is the plugin's, which may not read what these checks need.
+        known = target.is_chosen or (target.is_known and not checks)
+        if on_cluster or target.is_named or (not on_node and known):
+            policy = settings.policy()
+            address = certificates.parse_address(webhook_address) if webhook_address else None
+            subject = Cluster(
+                lambda: stack.enter_context(target.access()), namespace, policy, address
+            )
+            subject.log_in()
+            checks += checks_of(CLUSTER, subject)
+        if not checks:
+            raise InvalidSettings(f"this machine is not a node, and {NO_CLUSTER}, or use --node")
+        results = _run(checks, only or (), skip or (), time_limit)
     print_result(output, show.document(results), show.lines(results, verbose=verbose))
     states = {result.state for result in results}
     if CheckStatus.FAILED in states:
@@ -213,10 +223,3 @@ def _is_node(given: dict[str, Any]) -> bool:
     return any(name.startswith(PREFIX) for name in os.environ) or any(
         map(os.path.isdir, _NODE_FOLDERS)
     )
-
-
-def _knows_cluster(kubeconfig: Path | None, checks: Sequence[Check]) -> bool:
-    if kubeconfig is not None or "KUBECONFIG" in os.environ:
-        return True
-    # The account of a pod on a node is the plugin's, which may not read what these checks ask for.
-    return may_reach() and not checks

@@ -11,7 +11,7 @@ from accelbind.doctor.model import AS_ROOT, Line, failed, ok, skipped, unseen, w
 from accelbind.doctor.node import Node, device_lines, problem_lines
 from services.devices.reasons import remedy
 from services.devices.types.load import load_types
-from services.kube.config import may_reach
+from services.kube.access import find_access
 from services.kubelet.checkpoint import read_checkpoint
 from services.kubelet.sockets import checkpoint_file
 from services.process.errors import KubeletError
@@ -80,7 +80,7 @@ def check_vfio(node: Node) -> Iterator[Line]:
 def _locked_memory(proc: Path) -> Line:
     # Containers inherit the limit from the runtime.
     limit = _limit_of_runtime(proc)
-    if limit is None and may_reach():  # in a pod, which has it from its runtime too
+    if limit is None and find_access() is not None:  # in a pod, which has it from its runtime too
         own = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
         limit = "unlimited" if own == resource.RLIM_INFINITY else str(own)
     if limit is None:

@@ -200,7 +200,7 @@ class Starts:
             raise NotAllowed(
                 "what this container may have is unknown, since this plugin has no access to the"
                 " API server: run it with a service account that may get pods and list mappings,"
-                " or set --kubeconfig or KUBECONFIG"
+                " or set --api-server"
             )
         containers = (hooked,) if hooked else candidates(await self._files.entries(), resource, ids)
         pod = pod_of(containers, pods_of_folders(await self._files.folders()))

@@ -28,7 +28,7 @@ from services.containers.holders import Holders
 from services.containers.pod_source import ApiServerPods
 from services.devices.dra import DRIVER
 from services.devices.model import PluginMode
-from services.kube.connection import ApiConnection
+from services.kube.client import ClusterClient
 from services.kubelet import dra_pb2 as pb
 from services.kubelet.checkpoint import KubeletFiles
 from services.kubelet.dra_pb2_grpc import DRAPluginStub
@@ -63,7 +63,7 @@ class DraDriver:
     """
 
     def __init__(
-        self, settings: PluginSettings, process: NodeProcess, connection: ApiConnection
+        self, settings: PluginSettings, process: NodeProcess, connection: ClusterClient
     ) -> None:
         self.metrics = DraMetrics(process.registry)
         self._settings = settings

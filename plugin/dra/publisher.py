@@ -33,7 +33,6 @@ from plugin.dra.slices import (
 from services.devices.dra import API_VERSION, DRIVER
 from services.devices.model import Contents, Inventory
 from services.kube.client import ClusterClient, requested_pause, segment
-from services.kube.connection import ApiConnection
 from services.kube.list_watch import USUAL_TIMING, WatchTiming
 from services.kube.lists import list_objects
 from services.kube.nodes import NODES
@@ -97,7 +96,7 @@ class SlicePublisher:
 
     def __init__(
         self,
-        connection: ApiConnection,
+        connection: ClusterClient,
         node: str,
         *,
         state: NodeState,
@@ -107,7 +106,7 @@ class SlicePublisher:
         writes: Counter,
         timing: WatchTiming = USUAL_TIMING,
     ) -> None:
-        self._connection = connection
+        self._client = connection
         self._node = node
         self._state = state
         self._regions = regions
@@ -154,7 +153,7 @@ class SlicePublisher:
         """What runs while devices are published, by name."""
         reflector = Reflector(
             COLLECTION,
-            self._connection,
+            self._client,
             self._store,
             self._timing,
             outage="the stored ResourceSlices are not being watched",
@@ -198,23 +197,22 @@ class SlicePublisher:
     async def _publish(self, inventory: Inventory) -> None:
         ledger = self._state.ledger
         programmed, claimed = await self._regions.contents(inventory), self._claimed(ledger)
-        async with self._connection.client() as client:
-            # Also those of an earlier process: claims of then may still have the devices.
-            shown = shown_attributes(
-                [read_slice(each.item) for each in await self._list(client)]
-                if self._answers is None
-                else [Slice(name, 0, 0, each.wanted) for name, each in self._answers.items()]
-            )
-            wanted = slices(
-                ledger,
-                programmed,
-                claimed,
-                shown,
-                programmable=self._programmable,
-                taints=self._has_taints,
-            )
-            if self.error or not self._is_published(wanted):
-                await self._write(client, wanted)
+        # Also those of an earlier process: claims of then may still have the devices.
+        shown = shown_attributes(
+            [read_slice(each.item) for each in await self._list(self._client)]
+            if self._answers is None
+            else [Slice(name, 0, 0, each.wanted) for name, each in self._answers.items()]
+        )
+        wanted = slices(
+            ledger,
+            programmed,
+            claimed,
+            shown,
+            programmable=self._programmable,
+            taints=self._has_taints,
+        )
+        if self.error or not self._is_published(wanted):
+            await self._write(self._client, wanted)
 
     def _claimed(self, ledger: Ledger) -> Claimed:
         """The devices that claims have."""

@@ -1,8 +1,7 @@
 """Pods, claims and mappings, as the API server has them; a `ClusterError` passes through."""
 
 from services.devices.dra import API_VERSION
-from services.kube.client import segment
-from services.kube.connection import ApiConnection
+from services.kube.client import ClusterClient, segment
 from services.mappings.index import NamespaceMappings
 from services.mappings.namespace import read_namespace
 
@@ -10,22 +9,19 @@ from services.mappings.namespace import read_namespace
 class ApiServerPods:
     """Where a node's pods, claims and mappings come from."""
 
-    def __init__(self, connection: ApiConnection) -> None:
-        self._connection = connection
+    def __init__(self, client: ClusterClient) -> None:
+        self._client = client
 
     async def get_pod(self, namespace: str, name: str) -> bytes | None:
         """A pod as JSON; None if there is none."""
         path = f"/api/v1/namespaces/{segment(namespace)}/pods"
-        async with self._connection.client() as client:
-            return await client.get(f"{path}/{segment(name)}")
+        return await self._client.get(f"{path}/{segment(name)}")
 
     async def get_claim(self, namespace: str, name: str) -> bytes | None:
         """A ResourceClaim as JSON; None if there is none."""
         path = f"/apis/{API_VERSION}/namespaces/{segment(namespace)}/resourceclaims"
-        async with self._connection.client() as client:
-            return await client.get(f"{path}/{segment(name)}")
+        return await self._client.get(f"{path}/{segment(name)}")
 
     async def mappings(self, namespace: str) -> NamespaceMappings:
         """What a namespace maps now."""
-        async with self._connection.client() as client:
-            return await read_namespace(client, namespace)
+        return await read_namespace(self._client, namespace)

@@ -15,8 +15,7 @@ from urllib.parse import quote
 import httpx2
 import msgspec
 
-from services.kube.config import Access
-from services.kube.credentials import CONNECT_SECONDS, create_http_client
+from services.kube.access import CONNECT_SECONDS, Access, HttpClients
 from services.process.errors import AccelbindError, ClusterError
 from services.process.json import UNREADABLE
 from services.process.text import plain
@@ -27,8 +26,9 @@ MAX_BODY: Final = 16 * 1024 * 1024
 # Bytes of an object, and of a line of a watch, which has one: an API server accepts 3 MiB.
 MAX_OBJECT: Final = 4 * 1024 * 1024
 
-# For a request from first to last byte: httpx2's own time-outs start over with each byte.
-_TOTAL_SECONDS: Final = 12.0
+# For a request from first to last byte: httpx2's own time-outs start over with each byte. Beyond
+# the time in which nothing may be received.
+_MORE_SECONDS: Final = 4.0
 
 UNAUTHORIZED: Final = 401
 FORBIDDEN: Final = 403
@@ -103,13 +103,6 @@ def is_outage(error: ClusterError) -> bool:
     return not isinstance(error, (Unreadable, TooLong))
 
 
-def may_be_elsewhere(error: ClusterError) -> bool:
-    """Whether a changed kubeconfig could explain an error: other credentials or another server."""
-    if isinstance(error, BadStatus) and error.status in {UNAUTHORIZED, FORBIDDEN, NOT_FOUND}:
-        return True
-    return will_pass(error)
-
-
 def requested_pause(error: AccelbindError) -> float:
     """Return the seconds to wait that the server requests; 0 without a request."""
     return error.retry_after if isinstance(error, BadStatus) else 0.0
@@ -118,16 +111,10 @@ def requested_pause(error: AccelbindError) -> float:
 class ClusterClient:
     """An authenticated client of one API server; close it, or use it as a context manager."""
 
-    def __init__(self, config: Access) -> None:
-        self.server: str = config.server
-        try:
-            self._http = create_http_client(config)
-        except ClusterError as error:
-            raise ClusterError(
-                f"the credentials for {self.server} can't be used: {error}"
-            ) from error
-        # Without its user and password. One of the environment is not known here.
-        self._proxy = httpx2.URL(config.proxy).netloc.decode()
+    def __init__(self, access: Access) -> None:
+        self.server: str = access.name or access.server
+        self._seconds = access.seconds + _MORE_SECONDS
+        self._http = HttpClients(access)
 
     async def __aenter__(self) -> Self:
         return self
@@ -164,26 +151,30 @@ class ClusterClient:
 
         A `body` that isn't None is sent as JSON.
         """
-        request = self._http.build_request(
+        http = self._http.current()
+        request = http.build_request(
             method,
             path,
             params=params,
             content=None if body is None else msgspec.json.encode(body),
-            headers=None if body is None else {"Content-Type": content_type},
+            headers=self._http.authorization()
+            | ({} if body is None else {"Content-Type": content_type}),
         )
         try:
-            return await self._send(request, path)
+            return await self._send(http, request, path)
         except Dropped:
             if method != "GET":
                 raise
         # Either side closes idle connections, sometimes at the moment of a request.
         await asyncio.sleep(random.uniform(0.02, 0.1))  # noqa: S311 - jitter, not a secret
-        return await self._send(request, path)
+        return await self._send(http, request, path)
 
-    async def _send(self, request: httpx2.Request, path: str) -> HttpResponse:
+    async def _send(
+        self, http: httpx2.AsyncClient, request: httpx2.Request, path: str
+    ) -> HttpResponse:
         what = f"{request.method} {path}"
-        async with self._translated(what), asyncio.timeout(_TOTAL_SECONDS):
-            response = await self._http.send(request, stream=True)
+        async with self._translated(what), asyncio.timeout(self._seconds):
+            response = await http.send(request, stream=True)
             try:
                 return await _read_whole(response, what)
             finally:
@@ -201,12 +192,15 @@ class ClusterClient:
         # Whether bytes arrive or not: a proxy may keep the connection of a dead server alive.
         deadline = asyncio.get_running_loop().time() + seconds
         timeout = httpx2.Timeout(seconds, connect=CONNECT_SECONDS)
-        request = self._http.build_request("GET", path, params=params, timeout=timeout)
-        async with self._translated(what), asyncio.timeout(min(seconds, _TOTAL_SECONDS)):
-            response = await self._http.send(request, stream=True)
+        http = self._http.current()
+        request = http.build_request(
+            "GET", path, params=params, timeout=timeout, headers=self._http.authorization()
+        )
+        async with self._translated(what), asyncio.timeout(min(seconds, self._seconds)):
+            response = await http.send(request, stream=True)
         try:
             if response.status_code != httpx2.codes.OK:
-                async with self._translated(what), asyncio.timeout(_TOTAL_SECONDS):
+                async with self._translated(what), asyncio.timeout(self._seconds):
                     answer = await _read_whole(response, what)
                 self.expect(answer, what)
             async with aclosing(self._lines(response, what, deadline)) as lines:
@@ -261,13 +255,8 @@ class ClusterClient:
         except (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError) as error:
             detail = _innermost(error)
             raise Dropped(f"{where} closed the connection during {what}: {detail}") from error
-        except httpx2.ProxyError as error:
-            proxy = f"the proxy {self._proxy}".strip()
-            raise ClusterError(f"{where} can't be reached: {proxy} answers {error}") from error
-        except httpx2.ConnectError as error:
-            way = f" through the proxy {self._proxy}" if self._proxy else ""
-            detail = _innermost(error)
-            raise ClusterError(f"{where} can't be reached{way}: {detail}") from error
+        except (httpx2.ConnectError, httpx2.ProxyError) as error:
+            raise ClusterError(f"{where} can't be reached: {_innermost(error)}") from error
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
             raise ClusterError(f"{what} to {where} failed: {_innermost(error)}") from error
 
@@ -284,7 +273,7 @@ def _message(body: bytes) -> str:
     try:
         message = msgspec.json.decode(body, type=Status).message
     except UNREADABLE:
-        message = body[:200].decode(errors="replace").strip()  # of a proxy, which speaks no JSON
+        message = body[:400].decode(errors="replace").strip()  # kubectl proxy's own errors are text
     return f": {plain(message, 400)}" if message else ""
 
 

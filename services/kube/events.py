@@ -29,10 +29,10 @@ from services.kube.client import (
     CONFLICT,
     UNAUTHORIZED,
     BadStatus,
+    ClusterClient,
     requested_pause,
     will_pass,
 )
-from services.kube.connection import ApiConnection
 from services.process.errors import ClusterError
 from services.process.outage import Outage
 from services.process.retry import Backoff
@@ -119,7 +119,7 @@ class EventRecorder:
 
     def __init__(
         self,
-        connection: ApiConnection | None,
+        client: ClusterClient | None,
         *,
         component: str,
         host: str,
@@ -129,7 +129,7 @@ class EventRecorder:
         seconds: float = 5.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._connection = connection
+        self._client = client
         self._component = component
         self._host = host
         self._results = results
@@ -147,7 +147,7 @@ class EventRecorder:
 
     def record(self, event: EventRecord) -> None:
         """Put a record into the queue; to be called in the event loop."""
-        if self._connection is not None:
+        if self._client is not None:
             self._put(_Waiting(event, self._clock()))
 
     def record_on_node(self, subject: str, reason: str, message: str, *, warning: bool) -> None:
@@ -172,7 +172,7 @@ class EventRecorder:
 
     async def write_forever(self) -> None:
         """Write the queue until cancelled; end at once without a connection."""
-        while self._connection is not None:
+        while self._client is not None:
             if not self._waiting:
                 self._recorded.clear()
                 await self._recorded.wait()
@@ -180,7 +180,7 @@ class EventRecorder:
             _, new = self._waiting.popitem(last=False)
             since = self._clock() - self._written.get(new.content, -math.inf)
             if not 0 <= since < QUIET_SECONDS:
-                await asyncio.sleep(await self._attempt(self._connection, new))
+                await asyncio.sleep(await self._attempt(self._client, new))
             elif self._shown.get(new.subject, new).content == new.content:
                 self._count(REPEATED)
             else:
@@ -195,12 +195,11 @@ class EventRecorder:
         del self._postponed[new.subject]
         self._put(new)
 
-    async def _attempt(self, connection: ApiConnection, new: _Waiting) -> float:
+    async def _attempt(self, client: ClusterClient, new: _Waiting) -> float:
         """Write a record or requeue it; return the seconds until the next attempt."""
         path, body = _path(new.record), self._event(new)
         try:
-            async with connection.client() as client:
-                client.expect(await client.request("POST", path, body=body), f"POST {path}")
+            client.expect(await client.request("POST", path, body=body), f"POST {path}")
         except ClusterError as error:
             return self._failed(new, error)
         except Exception:

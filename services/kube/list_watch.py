@@ -12,7 +12,6 @@ import msgspec
 import structlog
 
 from services.kube.client import BadStatus, ClusterClient, Status, Unreadable, requested_pause
-from services.kube.connection import ApiConnection
 from services.kube.lists import decode_pruned
 from services.process.errors import ClusterError
 from services.process.json import UNREADABLE
@@ -70,7 +69,7 @@ class WatchLoop(ABC):
 
     def __init__(
         self,
-        connection: ApiConnection,
+        client: ClusterClient,
         labels: Mapping[str, Any],
         timing: WatchTiming,
         *,
@@ -87,7 +86,7 @@ class WatchLoop(ABC):
         self._outage = Outage(log, outage, recovery, count=on_failure, clock=timing.clock, **labels)
         self._version = ""
         """The version to watch from; empty if the objects must be read."""
-        self._connection = connection
+        self._client = client
         self._labels = labels
         self._backoff = timing.backoff()
         self._opened: float | None = None
@@ -130,16 +129,15 @@ class WatchLoop(ABC):
         """Read if necessary, then watch once; return the seconds until the next attempt."""
         requested: float | None = None  # when the watch was
         try:
-            async with self._connection.client() as client:
-                if not self._version:
-                    began = self._clock()
-                    pause = await self._read(client)
-                    self._read_works(began)
-                    if pause is not None:  # there is nothing to watch
-                        self._watch_works()
-                        return pause
-                requested = self._clock()
-                full = await self._watch(client)
+            if not self._version:
+                began = self._clock()
+                pause = await self._read(self._client)
+                self._read_works(began)
+                if pause is not None:  # there is nothing to watch
+                    self._watch_works()
+                    return pause
+            requested = self._clock()
+            full = await self._watch(self._client)
             # Continued at once from where it was; after every other end the objects are read again,
             # after a pause.
             if full:

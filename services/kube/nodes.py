@@ -5,8 +5,7 @@ from typing import Final
 
 import msgspec
 
-from services.kube.client import NOT_FOUND, BadStatus, Unreadable, segment
-from services.kube.connection import ApiConnection
+from services.kube.client import NOT_FOUND, BadStatus, ClusterClient, Unreadable, segment
 from services.process.json import UNREADABLE
 from services.process.text import plain
 
@@ -25,22 +24,21 @@ class _Node(msgspec.Struct):
 _NODE: Final = msgspec.json.Decoder(_Node)
 
 
-async def node_annotations(connection: ApiConnection, name: str) -> Mapping[str, str]:
+async def node_annotations(client: ClusterClient, name: str) -> Mapping[str, str]:
     """The annotations of a node.
 
     Raises:
         ClusterError: The API server gives no answer, refuses, or has no such node.
     """
     path = f"{NODES}/{segment(name)}"
-    async with connection.client() as client:
-        answer = await client.request("GET", path)
-        if answer.status == NOT_FOUND:
-            raise BadStatus(
-                f'the API server has no node "{name}": set --node-name to the name of this node in'
-                " kubectl get nodes",
-                NOT_FOUND,
-            )
-        body = client.expect(answer, f"GET {path}").body
+    answer = await client.request("GET", path)
+    if answer.status == NOT_FOUND:
+        raise BadStatus(
+            f'the API server has no node "{name}": set --node-name to the name of this node in'
+            " kubectl get nodes",
+            NOT_FOUND,
+        )
+    body = client.expect(answer, f"GET {path}").body
     try:
         metadata = _NODE.decode(body).metadata
     except UNREADABLE as error:

@@ -19,7 +19,6 @@ from services.kube.client import (
     TooLong,
     Unreadable,
 )
-from services.kube.connection import ApiConnection
 from services.kube.list_watch import WatchEvent, WatchLoop, WatchTiming, unreadable_line
 from services.kube.lists import MAX_LIST, OBJECT_BYTES, read_pages
 from services.process.json import UNREADABLE
@@ -121,7 +120,7 @@ class Reflector(WatchLoop, Generic[T]):
     def __init__(
         self,
         path: str,
-        connection: ApiConnection,
+        client: ClusterClient,
         store: Store[T],
         timing: WatchTiming,
         *,
@@ -132,7 +131,7 @@ class Reflector(WatchLoop, Generic[T]):
     ) -> None:
         self._kind = path.rpartition("/")[2]
         labels = {"kind": self._kind}
-        super().__init__(connection, labels, timing, outage=outage, recovery=recovery)
+        super().__init__(client, labels, timing, outage=outage, recovery=recovery)
         self._selector = selector
         self._namespaced = namespaced
         self.missing = False

@@ -6,7 +6,7 @@ away.
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Final, NoReturn
 
@@ -14,7 +14,6 @@ import msgspec
 import structlog
 
 from services.kube.client import ClusterClient
-from services.kube.connection import ApiConnection
 from services.kube.list_watch import WatchTiming
 from services.kube.reflector import Item, Reflector, Store
 from services.mappings.index import EMPTY_INDEX, MappingIndex, build_namespace
@@ -47,7 +46,7 @@ class ApiServerSource:
 
     def __init__(
         self,
-        connect: Callable[[], ClusterClient],
+        client: ClusterClient,
         *,
         timing: WatchTiming,
         interval: float = INTERVAL,
@@ -57,7 +56,7 @@ class ApiServerSource:
         self.loaded = False
         """Whether all kinds have been listed."""
         self.stores: dict[str, Store[Entry]] = {}
-        self._connection = ApiConnection(connect)
+        self._client = client
         self._interval = interval
         self._clock = timing.clock
         self._unusable = Outage(log, "mapping can't be used", "all mappings can be used")
@@ -67,7 +66,7 @@ class ApiServerSource:
             store = self.stores[name] = Store(partial(read_item, name), self._changed.request)
             self._reflectors[name] = Reflector(
                 kind.path,
-                self._connection,
+                self._client,
                 store,
                 timing,
                 outage="mappings are not being updated, the known ones stay in use",
@@ -109,7 +108,7 @@ class ApiServerSource:
                     tasks.create_task(reflector.watch_forever())
                 await self._changed.run_forever(self._publish, spacing=self._interval)
         finally:
-            await self._connection.aclose()
+            await self._client.aclose()
 
     async def _publish(self) -> None:
         """Build an index after changes, at a bounded rate."""

@@ -20,9 +20,10 @@ from services.names import ACCELERATOR_DOMAIN, DEVICE_DOMAIN, DOMAIN, UNIT_RESOU
 from services.node.table import Row, Table
 from services.process.errors import InvalidSettings
 from services.process.settings import (
-    KUBECONFIG,
     PROCESS,
+    SERVICE_ACCOUNT,
     TIME,
+    ApiServer,
     CommaSeparated,
     Flag,
     Port,
@@ -117,9 +118,9 @@ class NodeSettings(ProcessSettings):
         Flag("NAME", KUBELET, "$NODE_NAME, or the host's name"),
     ] = Field(default_factory=default_node_name)
     """This node's name in the cluster."""
-    kubeconfig: Annotated[AbsolutePath | None, Flag("FILE", KUBELET, KUBECONFIG)] = None
-    """How to reach the API server: for mode region, the node's annotation and Events; with --api
-    dra for slices and claims."""
+    api_server: Annotated[ApiServer, Flag("ADDRESS", KUBELET, SERVICE_ACCOUNT)] = ""
+    """unix:PATH or http://HOST:PORT of the API server, through kubectl proxy: for mode region, the
+    node's annotation and Events; with --api dra for slices and claims."""
     pod_logs_dir: Annotated[AbsolutePath, Flag("DIR", KUBELET)] = Path("/var/log/pods")
     """The host's /var/log/pods, which says which pod has which UID. Needed in mode region and where
     mappings are checked: without it, no container with a device starts there."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 import yaml
-from pydantic import BeforeValidator, Field, PlainSerializer, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -87,8 +87,23 @@ LogFormat = Literal["auto", "json", "console"]
 
 TIME: Final = "TIME"
 """Metavar of all times."""
-KUBECONFIG: Final = "$KUBECONFIG, or the pod's service account"
-"""The default of `--kubeconfig` in words."""
+UNIX: Final = "unix:"
+"""Before the path of a socket."""
+SERVICE_ACCOUNT: Final = "the pod's service account"
+"""The default of `--api-server` in words."""
+
+
+def api_server_address(value: str) -> str:
+    """The same address of an API server; a `ValueError` unless no credentials are needed there."""
+    if value and not re.fullmatch(r"unix:.+|http://[^/@?#\s]+/?", value):
+        raise ValueError(
+            f"{value!r:.100} must be unix:PATH, the socket of kubectl proxy --unix-socket=PATH, or"
+            " the http://HOST:PORT of a kubectl proxy"
+        )
+    return value
+
+
+ApiServer = Annotated[str, AfterValidator(api_server_address)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """`python -m simulator.apiserver`: the API server stand-in as a process.
 
-Writes its kubeconfig (and with `--ports-file` its port) once it answers, and ends on SIGTERM.
+Writes its kubeconfig (and with `--ports-file` its port) once it answers, and ends on SIGTERM. It
+also listens on the socket `api.sock`, where it asks for no credentials, like `kubectl proxy`.
 """
 
 import argparse
@@ -14,7 +15,7 @@ from simulator.apiserver.standin import ApiServerStandIn, Options
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m simulator.apiserver", description=__doc__)
-    made.add_argument("--dir", type=Path, required=True, help="the kubeconfig goes here")
+    made.add_argument("--dir", type=Path, required=True, help="for kubeconfig and socket")
     made.add_argument("--host", default="127.0.0.1", help="address to listen on")
     made.add_argument("--port", type=int, default=0, help="0 = any free port")
     made.add_argument("--ports-file", type=Path, help='where to write {"https": PORT}')

@@ -6,12 +6,14 @@ that stays open and falls silent, a listener that refuses.
 
 import asyncio
 import contextlib
+import socket
 import ssl
 import tempfile
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from email.utils import formatdate
+from pathlib import Path
 from typing import TypeAlias
 
 import starlette.requests
@@ -46,6 +48,8 @@ class Request:
     headers: Mapping[str, str]
     """By lower-case name."""
     body: bytes = b""
+    is_local: bool = False
+    """Whether it came through the socket."""
 
     @property
     def is_watch(self) -> bool:
@@ -83,28 +87,37 @@ class HttpServer:
     def __init__(self, handler: Handler) -> None:
         self.handler = handler
         self.port = 0
-        self._server: uvicorn.Server | None = None
+        self._servers: list[uvicorn.Server] = []
 
     async def listen(self, host: str, port: int, context: ssl.SSLContext | None) -> int:
         """Accept connections and return the port; plain HTTP without a context."""
         listener = listen(host, port)
         self.port = listener.getsockname()[1]
+        await self._start(listener, context)
+        return self.port
+
+    async def listen_on(self, path: Path) -> None:
+        """Accept connections on a socket too, without TLS."""
+        await self._start(_bind(path), None)
+
+    async def _start(self, listener: socket.socket, context: ssl.SSLContext | None) -> None:
         config = self._config(context)
         config.load()
-        self._server = uvicorn.Server(config)
-        self._server.lifespan = config.lifespan_class(config)
-        await self._server.startup([listener])  # `serve` would take over the process's signals
-        return self.port
+        server = uvicorn.Server(config)
+        server.lifespan = config.lifespan_class(config)
+        await server.startup([listener])  # `serve` would take over the process's signals
+        self._servers.append(server)
 
     def refuse(self) -> None:
         """Stop listening: new connections are refused, those that exist live on."""
-        for listener in self._server.servers if self._server else ():
-            listener.close()
+        for server in self._servers:
+            for listener in server.servers:
+                listener.close()
 
     async def close(self, grace: float = 2.0) -> None:
         """Stop listening, let answers under way finish for `grace` seconds, drop the rest."""
         self.refuse()
-        answers = tuple(self._server.server_state.tasks) if self._server else ()
+        answers = [task for server in self._servers for task in server.server_state.tasks]
         if answers:
             _, late = await asyncio.wait(answers, timeout=grace)
             for answer in late:
@@ -112,12 +125,12 @@ class HttpServer:
         self.drop_connections()
         await asyncio.sleep(0)  # the connections' own ends
 
-    def drop_connections(self, client: tuple[str, int] | None = None) -> None:
-        """Drop every connection, or that of a client."""
-        for connection in tuple(self._server.server_state.connections) if self._server else ():
+    def drop_connections(self, scope: Scope | None = None) -> None:
+        """Drop every connection, or that of a request."""
+        for connection in [each for one in self._servers for each in one.server_state.connections]:
             if not isinstance(connection, HttpToolsProtocol):
                 continue  # there are no others: see `_config`
-            if client in (None, connection.client):
+            if scope is None or connection.scope is scope:
                 connection.transport.abort()
 
     def _config(self, context: ssl.SSLContext | None) -> uvicorn.Config:
@@ -150,9 +163,17 @@ class HttpServer:
         except Exception as error:  # noqa: BLE001 - a bug must be seen in the log
             if not isinstance(error, Cut):
                 _log.exception("answer-crashed", path=scope["path"])
-            self.drop_connections(scope["client"])
+            self.drop_connections(scope)
             while (await receive())["type"] != "http.disconnect":
                 pass
+
+
+def _bind(path: Path) -> socket.socket:
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    path.chmod(0o600)
+    return listener
 
 
 async def _read(request: starlette.requests.Request) -> Request:
@@ -165,6 +186,7 @@ async def _read(request: starlette.requests.Request) -> Request:
         dict(request.query_params),
         dict(request.headers),
         await request.body(),
+        is_local=request.client is None,
     )
 
 

@@ -15,17 +15,18 @@ import contextlib
 import json
 from base64 import b64encode
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from secrets import token_urlsafe
 from typing import Self
 
+from services.kube.access import Access
 from services.process.files import replace_file
 from simulator.apiserver import crd
 from simulator.apiserver.admission import Admission, WebhookClient
 from simulator.apiserver.app import App, SeenRequest
 from simulator.apiserver.faults import Faults
-from simulator.apiserver.http_server import HttpServer, make_pair
+from simulator.apiserver.http_server import HttpServer, Request, Response, make_pair
 from simulator.apiserver.reading import Watch
 from simulator.apiserver.resources import DEFINITIONS, Json, ResourceTable
 from simulator.apiserver.scheduler import Scheduler
@@ -61,6 +62,7 @@ class ApiServerStandIn:
     def __init__(self, directory: Path, options: Options = Options()) -> None:
         self.options = options
         self.kubeconfig_path = directory / "kubeconfig"
+        self._directory = directory
         self.store = Store()
         self.table = ResourceTable()
         self.faults = Faults()
@@ -78,7 +80,7 @@ class ApiServerStandIn:
             faults=self.faults,
             bookmark_interval=options.bookmark_interval,
         )
-        self._server = HttpServer(self._app.handle)
+        self._server = HttpServer(self._answer)
         self.compact = self.store.compact
         self.drop_connections = self._server.drop_connections
         self._scheduler: asyncio.Task[None] | None = None
@@ -96,13 +98,24 @@ class ApiServerStandIn:
         await self.stop()
 
     async def start(self) -> None:
-        """Listen (on the same port again after `stop`), write the kubeconfig, schedule."""
+        """Listen (on the same port again after `stop`), write credentials, schedule."""
         if self.options.schedule:
             scheduler = Scheduler(self.store)
             self._scheduler = asyncio.create_task(scheduler.run_forever())
         port = self.port or self.options.port
+        await self._listen(port)
+        self.write_credentials()
+
+    async def _listen(self, port: int) -> None:
+        await self._server.listen_on(self._directory / "api.sock")
         await self._server.listen(self.options.host, port, self._context)
-        self.write_kubeconfig()
+
+    async def _answer(self, request: Request) -> Response:
+        """Answer a request; one without credentials on the socket is the stand-in's user's."""
+        if request.is_local:
+            own = {"authorization": f"Bearer {self.token}"}
+            request = replace(request, headers={**request.headers, **own})
+        return await self._app.handle(request)
 
     async def stop(self) -> None:
         """End watches properly, finish running requests, and close everything."""
@@ -124,6 +137,16 @@ class ApiServerStandIn:
         return f"http{'' if self.options.plain else 's'}://{self.options.host}:{self.port}"
 
     @property
+    def address(self) -> str:
+        """The address where no credentials are needed, as of `kubectl proxy`."""
+        return f"unix:{self._directory}/api.sock"
+
+    @property
+    def access(self) -> Access:
+        """Access by the service account whose files it writes, as in a pod."""
+        return Access(self.url, self._directory)
+
+    @property
     def token(self) -> str:
         return self._app.token
 
@@ -136,7 +159,7 @@ class ApiServerStandIn:
         """The newest requests that were answered, oldest first."""
         return tuple(self._app.seen)
 
-    def write_kubeconfig(self) -> None:
+    def write_credentials(self) -> None:
         data = b64encode(self.authority).decode()
         config: Json = {
             "apiVersion": "v1",
@@ -150,6 +173,8 @@ class ApiServerStandIn:
         }
         content = json.dumps(config, indent=2) + "\n"  # JSON is YAML
         replace_file(self.kubeconfig_path, content.encode(), mode=0o600)
+        replace_file(self._directory / "ca.crt", self.authority, mode=0o600)
+        replace_file(self._directory / "token", self.token.encode(), mode=0o600)
 
     # Changing what is stored, from beside the API.
 
@@ -193,7 +218,7 @@ class ApiServerStandIn:
     def change_token(self) -> None:
         """Accept only a new token, and write it where clients find it."""
         self._app.token = token_urlsafe()
-        self.write_kubeconfig()
+        self.write_credentials()
 
     @contextlib.asynccontextmanager
     async def away(self) -> AsyncIterator[None]:
@@ -203,4 +228,4 @@ class ApiServerStandIn:
         try:
             yield
         finally:
-            await self._server.listen(self.options.host, self.port, self._context)
+            await self._listen(self.port)

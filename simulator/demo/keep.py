@@ -49,6 +49,7 @@ def _kept(folder: Path, plan: NodePlan) -> Kept:
     ports = json.loads((folder / f"plugin-{plan.name}.ports").read_text())
     variables = {
         "KUBECONFIG": str(folder / "api" / "kubeconfig"),
+        "ACCELBIND_API_SERVER": f"unix:{folder}/api/api.sock",
         "SAMPLES": str(folder / "samples"),
         "ACCELBIND_MODE": plan.mode,
         "ACCELBIND_NODE_NAME": plan.name,

@@ -46,11 +46,11 @@ def raise_suite(stage: Stage, world: World) -> Client:
     )
     _start_webhook(stage, issued, world.folder)
     stage.announced(folder / "api-server.ports", "the API server stand-in")
-    kubeconfig = control_plane / "kubeconfig"
+    api_server = f"unix:{control_plane}/api.sock"
     for plan in world.nodes:
-        _start_node(stage, plan, kubeconfig)
+        _start_node(stage, plan, api_server)
     webhook_port = stage.announced(folder / "webhook.ports", "the webhook")["admission"]
-    api = stage.exits.enter_context(Client(kubeconfig))
+    api = stage.exits.enter_context(Client(api_server))
     url = f"https://{HOST}:{webhook_port}"
     for namespace in set(world.namespaces) - {cluster.NAMESPACE}:
         made = {"kind": "Namespace", "metadata": {"name": namespace}}
@@ -73,14 +73,14 @@ def _start_webhook(stage: Stage, issued: IssuedPaths, mappings: Path) -> None:
     )
 
 
-def _start_node(stage: Stage, plan: NodePlan, kubeconfig: Path) -> None:
+def _start_node(stage: Stage, plan: NodePlan, api_server: str) -> None:
     """Start a node: devices, kubelet, plugin. Its folders are short, for the sockets in them."""
     home = stage.folder / plan.name
     prepare_node(home, plan, home / "root")
     if plan.cards:
         driver = ("--root", home / "root", "--log", driver_log(stage.folder, plan))
         stage.start(f"driver-{plan.name}", "simulator.driver", *driver)
-    node = ("--node-name", plan.name, "--kubeconfig", kubeconfig)
+    node = ("--node-name", plan.name, "--api-server", api_server)
     stage.start(
         f"kubelet-{plan.name}",
         "simulator.kubelet",

@@ -1,7 +1,7 @@
 """The demo in containers, where each of its processes has its own.
 
     python -m simulator.demo.try_it cards --dir DIR
-    python -m simulator.demo.try_it pods --kubeconfig FILE --webhook URL --ca FILE --dir DIR
+    python -m simulator.demo.try_it pods --api-server ADDRESS --webhook URL --ca FILE --dir DIR
 
 `cards` creates a folder for each of the demo's nodes: its devices and its bitstreams. Nodes that
 exist stay as they are, since plugins may be reading them. `pods` creates the demo's pods on a
@@ -93,11 +93,10 @@ def play(given: argparse.Namespace) -> bool:
     console, started = show.make_console(), time.monotonic()
     world = cluster.demo_world()
     logs = {plan.name: driver_log(given.dir, plan) for plan in world.nodes}
-    until(given.kubeconfig.exists, f"the kubeconfig {given.kubeconfig}")
     if any(log.exists() for log in logs.values()):
         world = replace(world, pods=tuple(map(_again, world.pods)))
-    with Client(given.kubeconfig) as api:
-        until(lambda: api.ask("GET", "/version"), f"the API server of {given.kubeconfig}")
+    with Client(given.api_server) as api:
+        until(lambda: api.ask("GET", "/version"), f"the API server {given.api_server}")
         clear(api, world)
         player = Player(api, console, until, logs)
         register(api, given.webhook, given.ca, world)
@@ -117,7 +116,7 @@ def parser() -> argparse.ArgumentParser:
     cards.set_defaults(step=lay_out_nodes)
     pods = steps.add_parser("pods", description="Create the demo's pods on stand-ins.")
     pods.set_defaults(step=play)
-    pods.add_argument("--kubeconfig", type=Path, required=True, help="that of the API server")
+    pods.add_argument("--api-server", required=True, metavar="ADDRESS", help="unix:PATH")
     pods.add_argument(
         "--webhook", required=True, metavar="URL", help="where the API server finds the webhook"
     )

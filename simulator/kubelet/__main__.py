@@ -14,8 +14,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from services.kube.access import Access
 from services.kube.client import ClusterClient
-from services.kube.config import load_config
 from services.process.errors import AccelbindError
 from services.process.files import replace_file
 from services.process.logging import LEVELS, configure
@@ -30,7 +30,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     flag = parser.add_argument
     flag("--dir", type=Path, required=True, help="a node's /var/lib/kubelet; short, for sockets")
     flag("--node-name", required=True, help="name of the node")
-    flag("--kubeconfig", type=Path, help="API server of the node and its pods (default: none)")
+    flag("--api-server", help="API server of the node and its pods (default: none)")
     flag("--retry-seconds", type=float, help="until the next attempt (default: by chance)")
     flag("--ready-file", type=Path, help="written as JSON once it serves and is registered")
     flag("--log-level", choices=list(LEVELS), default="info")
@@ -52,19 +52,19 @@ async def run(flags: argparse.Namespace) -> None:
             await first_of(
                 {
                     "end": stop.wait(),
-                    "serving": serve(kubelet, flags.kubeconfig, flags.ready_file),
+                    "serving": serve(kubelet, flags.api_server, flags.ready_file),
                     "restarts": restart(kubelet, hangup),
                 }
             )
 
 
-async def serve(kubelet: KubeletStandIn, kubeconfig: Path | None, ready_file: Path | None) -> None:
-    """Keep the node on the API server of a kubeconfig, if there is one, until cancelled."""
-    config = load_config(kubeconfig) if kubeconfig else None
+async def serve(kubelet: KubeletStandIn, api_server: str | None, ready_file: Path | None) -> None:
+    """Keep the node on an API server, if there is one, until cancelled."""
     async with contextlib.AsyncExitStack() as stack:
         group = await stack.enter_async_context(asyncio.TaskGroup())
-        if config is not None:
-            agent = NodeAgent(kubelet, await stack.enter_async_context(ClusterClient(config)))
+        if api_server:
+            client = await stack.enter_async_context(ClusterClient(Access(api_server)))
+            agent = NodeAgent(kubelet, client)
             group.create_task(agent.run())
             await agent.registered.wait()
         if ready_file is not None:

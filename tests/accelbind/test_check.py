@@ -175,7 +175,7 @@ async def test_a_cluster_is_looked_at(tmp_path: Path) -> None:
     asking.write_text(json.dumps(pod("p", "fpga.intel.com/aa")))
 
     async def command(*words: str | Path) -> Done:
-        return await asyncio.to_thread(run_process, *words, "--kubeconfig", api.kubeconfig_path)
+        return await asyncio.to_thread(run_process, *words, "--api-server", api.address)
 
     async with ApiServerStandIn(tmp_path) as api:
         api.put(function("a"))

@@ -11,13 +11,12 @@ from simulator.cards import A10_INTERFACE, NLB0, CardSpec, Rack
 from simulator.driver import DriverStandIn, SimulatedCalls, raw_bitstream
 from tests.accelbind.running import run
 from tests.accelbind.test_kubeconfig import COMMANDS
-from tests.services.kube.kubeconfigs import write_config
 from tests.support import REPOSITORY
 
 POD: Final = str(REPOSITORY / "examples/pods/preprogrammed.yaml")
 MAPPINGS: Final = str(REPOSITORY / "examples/mappings")
 NO_CONFIG: Final = ("--kubeconfig", "/nowhere")
-NO_SERVER: Final = ("--kubeconfig", "KUBECONFIG")
+NO_SERVER: Final = ("--api-server", "unix:/nowhere/api.sock")
 CARDS: Final = ("--root", "CARDS", "--state-dir", "EMPTY")
 PORT: Final = "dfl-port.0"
 STORE: Final = ("--bitstreams", "STORE")
@@ -58,7 +57,7 @@ TABLE: Final = (
     (("certs", "show", *NO_CONFIG), 2),
     (("certs", "show", *NO_SERVER), 2),
     (("certs", "renew", *NO_SERVER), 2),
-    (("certs", "run", *NO_CONFIG), 2),
+    ("certs run --api-server https://a", 2),
     ("bitstream info GBS", 0),
     ("bitstream info /nowhere", 2),
     ("bitstream info EMPTY", 2),
@@ -121,7 +120,6 @@ def given(tmp_path: Path, short_dir: Path) -> dict[str, str]:
         "CARDS": short_dir / "root",
         "STORE": tmp_path / "store",
         "EMPTY": tmp_path / "empty",
-        "KUBECONFIG": write_config(tmp_path, {"server": "https://127.0.0.1:9"}),
     }
     return {name: str(path) for name, path in paths.items()}
 

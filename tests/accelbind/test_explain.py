@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from tests.accelbind.kubeconfigs import write_config
 from tests.accelbind.running import Done, run
-from tests.services.kube.kubeconfigs import write_config
+from tests.support import require
 
 pytestmark = pytest.mark.anyio
 
@@ -353,6 +354,7 @@ def test_what_kubernetes_does_not_know_or_misses_is_warned_of(
 def test_the_kubeconfigs_namespace_counts_for_folders_of_mappings_too(
     tmp_path: Path, maps: Path, more: tuple[str, ...], answer: str
 ) -> None:
+    require("kubectl")
     kubeconfig = write_config(tmp_path, {"server": "https://127.0.0.1:9"})
     manifest = tmp_path / "pod.yaml"
     manifest.write_text(POD)

@@ -9,7 +9,6 @@ from accelbind.survey import Survey, survey
 from services.admission.findings import ResourceUse
 from services.admission.mutate import Policy
 from services.kube.client import ClusterClient
-from services.kube.config import load_config
 from services.process.errors import ClusterError
 from simulator.apiserver.faults import Matches
 from simulator.apiserver.http_server import Request
@@ -30,9 +29,7 @@ async def api(tmp_path: Path) -> AsyncIterator[ApiServerStandIn]:
 async def look(
     api: ApiServerStandIn, namespace: str | None = None, shared_namespace: str = ""
 ) -> Survey:
-    config = load_config(api.kubeconfig_path)
-    assert config is not None
-    async with ClusterClient(config) as client:
+    async with ClusterClient(api.access) as client:
         policy = Policy(shared_namespace=shared_namespace)
         return await survey(client, policy, namespace=namespace)
 

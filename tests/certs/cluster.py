@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 from certs.certificates import Certificate, read_certificates
 from certs.keeper import CertificateReconciler, RoundReport
 from certs.metrics import CertsMetrics
-from services.kube.connection import connector
+from services.kube.client import ClusterClient
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.certs.memory import CA, NAMESPACE, SERVICE, SETTINGS, TLS
 
@@ -99,5 +99,5 @@ def serving(api: ApiServerStandIn) -> Certificate:
 async def reconcile(api: ApiServerStandIn) -> RoundReport:
     """One round of a replica."""
     reconciler = CertificateReconciler(SETTINGS, CertsMetrics(CollectorRegistry()))
-    async with connector(api.kubeconfig_path)() as client:
+    async with ClusterClient(api.access) as client:
         return await reconciler.run_once(client)

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 async def certs(*arguments: str | Path, api: ApiServerStandIn) -> Done:
     """Run `accelbind certs …` on a cluster that this process serves."""
-    flags = ("--kubeconfig", api.kubeconfig_path)
+    flags = ("--api-server", api.address)
     return await asyncio.to_thread(run_process, "certs", *arguments, *flags)
 
 

@@ -17,7 +17,6 @@ from tests.certs.cluster import (
     empty_secret,
 )
 from tests.certs.memory import CA, NAMESPACE, encrypted_key
-from tests.services.kube.kubeconfigs import write_config
 from tests.support import Processes, eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -29,7 +28,7 @@ class Replica:
     def __init__(self, api: ApiServerStandIn, processes: Processes, folder: Path) -> None:
         self._ports = folder / "ports.json"
         self.process = processes.accelbind(
-            *("certs", "run", "--kubeconfig", api.kubeconfig_path, "--ports-file", self._ports),
+            *("certs", "run", "--api-server", api.address, "--ports-file", self._ports),
             *("--metrics-port", "0", "--interval", "1s", "--settle", "1s"),
         )
 
@@ -91,7 +90,7 @@ async def test_errors_make_it_not_ready_until_they_are_over(
 
 
 async def test_sigterm_ends_it_while_the_api_server_hangs(
-    processes: Processes, tmp_path: Path
+    processes: Processes,
 ) -> None:
     asked = asyncio.Event()
 
@@ -104,8 +103,8 @@ async def test_sigterm_ends_it_while_the_api_server_hangs(
     server = await asyncio.start_server(hang, "127.0.0.1", 0)
     async with server:
         address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        file = write_config(tmp_path, {"server": address}, {})
-        process = processes.accelbind("certs", "run", "--kubeconfig", file, "--metrics-port", "0")
+        flags = ("--api-server", address, "--metrics-port", "0")
+        process = processes.accelbind("certs", "run", *flags)
         await asyncio.wait_for(asked.wait(), 60)
         assert await asyncio.to_thread(process.terminate) == 0
     events = [json.loads(line)["event"] for line in process.stderr.splitlines()]

@@ -35,6 +35,6 @@ def test_the_names_of_the_service_are_in_the_certificate() -> None:
 
 
 def test_the_namespace_is_the_pod_s_own(tmp_path: Path) -> None:
-    assert own_namespace(str(tmp_path)) == "accelbind-system"
+    assert own_namespace(tmp_path) == "accelbind-system"
     (tmp_path / "namespace").write_text("mine\n")
-    assert own_namespace(str(tmp_path)) == "mine"
+    assert own_namespace(tmp_path) == "mine"

@@ -106,7 +106,7 @@ class Cluster:
             python_module(
                 "simulator.kubelet",
                 *("--dir", self.folder, "--node-name", NODE, "--retry-seconds", "0.5"),
-                *("--kubeconfig", self.kubeconfig, "--ready-file", ready),
+                *("--api-server", self.api.address, "--ready-file", ready),
             ),
             name="kubelet",
         )
@@ -147,7 +147,7 @@ class Cluster:
             self.portal.call(self.api.put, changed)
 
     def _start_certs(self) -> bool:
-        certs(self.processes, self.kubeconfig)
+        certs(self.processes, self.api.address)
         return True
 
     def _start_webhook(self) -> bool:
@@ -156,7 +156,7 @@ class Cluster:
         if not tls.exists():
             if not mounted(self.get, tls):
                 return False
-            self._webhook = start_webhook(self.processes, self.kubeconfig, tls, ports)
+            self._webhook = start_webhook(self.processes, self.api.address, tls, ports)
         if not ports.exists():
             return False
         served = self._webhook.ports(ports)
@@ -173,7 +173,7 @@ class Cluster:
         if not selector.items() <= (labels | {"kubernetes.io/os": "linux"}).items():
             return False
         self.processes.simulated_plugin(
-            *("--mode", "af", "--node-name", NODE, "--kubeconfig", self.kubeconfig),
+            *("--mode", "af", "--node-name", NODE, "--api-server", self.api.address),
             *("--root", self.folder / "root", "--kubelet-dir", self.folder),
             *("--pod-logs-dir", self.folder / "pod-logs", "--state-dir", self.folder / "state"),
             *("--bitstreams", self.folder / "bitstreams", "--scan-interval", "1"),

@@ -42,7 +42,7 @@ class Driver:
             python_module(
                 *("simulator.command", "plugin", "--api", "dra", *hosts.node_flags),
                 *("--ports-file", str(ports)),
-                *("--kubeconfig", str(settings.kubeconfig), "--node-name", hosts.cluster.node),
+                *("--api-server", settings.api_server, "--node-name", hosts.cluster.node),
                 *("--cdi-dir", str(settings.cdi_dir), "--scan-interval", "1"),
                 *("--healthy-after", "1"),
                 *("--metrics-host", "127.0.0.1", "--metrics-port", "0"),
@@ -92,14 +92,14 @@ class Driver:
 
     def print_classes(self) -> list[Json]:
         """The classes for the mappings of the cluster, as `accelbind dra classes` prints them."""
-        kubeconfig = str(self.hosts.cluster.settings.kubeconfig)
-        text = accelbind("dra", "classes", "--kubeconfig", kubeconfig)
+        api_server = self.hosts.cluster.settings.api_server
+        text = accelbind("dra", "classes", "--api-server", api_server)
         return [each for each in yaml.safe_load_all(text) if each]
 
     def template(self, pods: Pods, mapping: str) -> str:
         """See that there is what `accelbind dra template` prints; returns its name."""
-        kubeconfig = str(self.hosts.cluster.settings.kubeconfig)
-        where = ("--namespace", pods.namespace, "--kubeconfig", kubeconfig)
+        api_server = self.hosts.cluster.settings.api_server
+        where = ("--namespace", pods.namespace, "--api-server", api_server)
         item = yaml.safe_load(accelbind("dra", "template", mapping, *where))
         item["metadata"]["namespace"] = pods.namespace
         name: str = item["metadata"]["name"]

@@ -187,7 +187,7 @@ class Hosts:
     @property
     def certificates(self) -> tuple[str, ...]:
         return (
-            *("--kubeconfig", str(self.cluster.settings.kubeconfig)),
+            *("--api-server", self.cluster.settings.api_server),
             *("--namespace", self.namespace, "--webhook-config", self.cluster.name()),
             *("--name", self.host),
         )
@@ -200,7 +200,7 @@ class Hosts:
         process = self.processes.accelbind(
             *("webhook", "--host", listening_address(self.host), "--port", str(self.port)),
             *("--tls-cert", tls / "tls.crt", "--tls-key", tls / "tls.key", "--ports-file", ports),
-            *("--metrics-port", "0", "--kubeconfig", self.cluster.settings.kubeconfig),
+            *("--metrics-port", "0", "--api-server", self.cluster.settings.api_server),
             *("--guard", GUARDED),
         )
         self.running["webhook"] = process
@@ -327,7 +327,7 @@ class Hosts:
         ports.unlink(missing_ok=True)
         self.running["plugin"] = self.processes.simulated_plugin(
             *("--mode", mode, "--units", str(UNITS), *self.node_flags),
-            *("--kubeconfig", self.cluster.settings.kubeconfig, "--scan-interval", "1"),
+            *("--api-server", self.cluster.settings.api_server, "--scan-interval", "1"),
             *("--node-name", self.cluster.node, "--ports-file", ports),
             *("--metrics-host", "127.0.0.1", "--metrics-port", "0"),
             *flags,

@@ -21,7 +21,7 @@ class Red:
 
 
 def run_doctor(cluster: Cluster, *flags: str) -> list[Json]:
-    whole = ("--cluster", "--kubeconfig", str(cluster.settings.kubeconfig))
+    whole = ("--cluster", "--api-server", cluster.settings.api_server)
     printed = accelbind("doctor", *whole, *flags, "--output", "json", codes=(0, 1, 2))
     found: list[Json] = json.loads(printed)["checks"]
     return found

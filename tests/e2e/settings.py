@@ -13,7 +13,8 @@ HELP = """\
 make e2e KUBECONFIG=FILE …: the suite against a cluster. What it makes there goes with it.
 
   KUBECONFIG=FILE          the cluster; its user may make namespaces, definitions and webhook
-                           configurations, and read nodes
+                           configurations, and read nodes; one kubectl proxy serves the whole run
+  API_SERVER=ADDRESS       unix:PATH of a kubectl proxy, in place of KUBECONFIG
   HOST_PROCESSES=1         start webhook, certificates and plugin here, on a node of the cluster, as
                            root; without it, test what is deployed from manifests/
   ROOT=DIR                 where the synthetic cards are laid out, not on a file system mounted
@@ -55,7 +56,8 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    kubeconfig: SettingPath
+    kubeconfig: SettingPath | None = None
+    api_server: str = ""
     host_processes: bool = False
     root: SettingPath | None = None
     node_name: str = ""
@@ -76,7 +78,7 @@ class Settings(BaseModel):
 def read(environment: Mapping[str, str] = os.environ) -> Settings:
     variables = {name: environment.get(name.upper()) for name in Settings.model_fields}
     given = {name: value for name, value in variables.items() if value}
-    if "kubeconfig" not in given:
+    if not {"kubeconfig", "api_server"} & set(given):
         raise WrongSetting(NO_CLUSTER)
     try:
         return Settings.model_validate(given)

@@ -23,13 +23,13 @@ class Simulator:
     kubelet: Process
 
     @property
-    def kubeconfig(self) -> Path:
-        return self.folder / "api" / "kubeconfig"
+    def api_server(self) -> str:
+        return f"unix:{self.folder}/api/api.sock"
 
     def environment(self) -> dict[str, str]:
         """The settings of a run against it, with processes of this machine."""
         return {
-            "KUBECONFIG": str(self.kubeconfig),
+            "API_SERVER": self.api_server,
             "HOST_PROCESSES": "1",
             "ROOT": str(self.folder / "r"),
             "NODE_NAME": NODE,
@@ -60,7 +60,7 @@ def simulated() -> Iterator[Simulator]:
             python_module(
                 "simulator.kubelet",
                 *("--dir", folder / "k", "--node-name", NODE, "--retry-seconds", "0.5"),
-                *("--kubeconfig", api / "kubeconfig", "--ready-file", ready),
+                *("--api-server", f"unix:{api}/api.sock", "--ready-file", ready),
             ),
             folder=folder,
             name="kubelet",

@@ -40,7 +40,7 @@ def stands_in() -> Iterator[Simulator]:
 
 def seen(stands_in: Simulator) -> dict[str, Any]:
     """What a run could leave: in the API, on the node, among files."""
-    with Api(stands_in.kubeconfig) as api:
+    with Api(stands_in.api_server) as api:
         found: dict[str, Any] = {
             place.kind: [item["metadata"]["name"] for item in api.list(place)]
             for place in LOOKED_AT
@@ -107,10 +107,10 @@ async def test_what_is_deployed_is_tried_as_well(
         for item in rendered("crd"):
             api.put(item)
         kubelet = ("--dir", short_dir / "k", "--node-name", "n1", "--ready-file", ready)
-        kubeconfig = ("--kubeconfig", api.kubeconfig_path)
-        processes.start(python_module("simulator.kubelet", *kubelet, *kubeconfig), name="kubelet")
+        api_server = ("--api-server", api.address)
+        processes.start(python_module("simulator.kubelet", *kubelet, *api_server), name="kubelet")
         plugin(processes, short_dir, api)
-        certs(processes, api.kubeconfig_path)
+        certs(processes, api.address)
         await webhook(processes, api, tmp_path, services)
         await eventually_async(
             lambda: offered(api.get("Node", "n1", "") or {}), timeout=120, what="a node's offer"
@@ -118,7 +118,7 @@ async def test_what_is_deployed_is_tried_as_well(
         before = [each["metadata"]["name"] for each in api.objects("Namespace")]
         with answering(api, the_service(services[WEBHOOK])):
             process = processes.start(
-                make_command("e2e", f"KUBECONFIG={api.kubeconfig_path}"),
+                make_command("e2e", f"API_SERVER={api.address}"),
                 env=in_the_environment_of_make({"PATIENCE": "120"}),
                 name="e2e",
             )

@@ -65,7 +65,7 @@ class RegionNode:
         return self.processes.simulated_plugin(
             *("--mode", "region", "--root", folder / "root", "--node-name", "n1"),
             *("--kubelet-dir", folder / "k", "--pod-logs-dir", folder / "k/pod-logs"),
-            *("--kubeconfig", self.api.kubeconfig_path, "--state-dir", folder / "state"),
+            *("--api-server", self.api.address, "--state-dir", folder / "state"),
             *("--bitstreams", folder / "bitstreams", "--scan-interval", "0.2"),
             *("--metrics-host", "127.0.0.1", "--metrics-port", "0", "--log-format", "json"),
             env=clean_environment() | {"MALLOC_MMAP_THRESHOLD_": "65536"},

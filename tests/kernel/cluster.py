@@ -23,9 +23,10 @@ NODE: Final = (
     *("--kubelet-dir", "/run/k", "--pod-logs-dir", "/run/k/pod-logs", "--state-dir", "/run/state"),
 )
 SECONDS: Final = 60.0
-_KUBECONFIG: Final = "/run/bed/api/kubeconfig"
+_SOCKET: Final = "/run/bed/api/api.sock"
+_API: Final = f"unix:{_SOCKET}"
 _PROCESS: Final = (
-    *("--kubeconfig", _KUBECONFIG, "--node-name", "n1", "--bitstreams", "/run/bitstreams"),
+    *("--api-server", _API, "--node-name", "n1", "--bitstreams", "/run/bitstreams"),
     *("--metrics-host", "127.0.0.1", "--healthy-after", "1"),
 )
 _CLAIMS: Final = "/apis/resource.k8s.io/v1"
@@ -41,8 +42,8 @@ class Cluster:
     def __init__(self, bed: Bed) -> None:
         self.bed = bed
         bed.call("start", "apiserver", "--dir", "/run/bed/api")
-        bed.call("wait_for_path", _KUBECONFIG)
-        ready = ("--kubeconfig", _KUBECONFIG, "--ready-file", "/run/bed/kubelet.ready")
+        bed.call("wait_for_path", _SOCKET)
+        ready = ("--api-server", _API, "--ready-file", "/run/bed/kubelet.ready")
         quick = ("--dir", "/run/k", "--node-name", "n1", "--retry-seconds", "1")
         self.kubelet: int = bed.call("start", "kubelet", *quick, *ready)
         bed.call("wait_for_path", "/run/bed/kubelet.ready")
@@ -57,7 +58,7 @@ class Cluster:
 
     def ask(self, method: str, path: str, body: Json | None = None) -> Json:
         """The answer of the API server."""
-        answer: Json = self.bed.call("ask", _KUBECONFIG, method, path, body)
+        answer: Json = self.bed.call("ask", _API, method, path, body)
         return answer
 
     def annotate(self, mode: str | None) -> None:
@@ -183,7 +184,7 @@ class Cluster:
 
     def prepare_claims(self) -> None:
         """Create the DeviceClasses and templates for the mappings."""
-        flags = ("--kubeconfig", _KUBECONFIG)
+        flags = ("--api-server", _API)
         classes = self.bed.accelbind("dra", "classes", *flags).stdout
         for each in filter(None, yaml.safe_load_all(classes)):
             self.ask("POST", f"{_CLAIMS}/deviceclasses", each)

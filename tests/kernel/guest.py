@@ -116,9 +116,9 @@ def accelbind(*arguments: str) -> tuple[int, str, str]:
     return os.waitstatus_to_exitcode(status), stdout, stderr
 
 
-def ask(kubeconfig: str, method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
+def ask(api_server: str, method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
     """The answer of the API server stand-in."""
-    with Client(Path(kubeconfig)) as client:
+    with Client(api_server) as client:
         kind = "merge-patch+json" if method == "PATCH" else "json"
         return client.ask(method, path, body=body, content_type=f"application/{kind}")
 

@@ -32,9 +32,9 @@ async def cluster(folder: Path) -> AsyncIterator[tuple[ApiServerStandIn, dict[st
         yield api, services
 
 
-def certs(processes: Processes, kubeconfig: Path) -> Process:
+def certs(processes: Processes, api_server: str) -> Process:
     return processes.accelbind(
-        *("certs", "run", "--kubeconfig", kubeconfig, "--namespace", NAMESPACE),
+        *("certs", "run", "--api-server", api_server, "--namespace", NAMESPACE),
         *("--metrics-port", "0", "--interval", "1s"),
         name="certs",
     )
@@ -59,10 +59,10 @@ def bundled(get: Get) -> bool:
     return bool(hooks) and all(hook["clientConfig"].get("caBundle") for hook in hooks)
 
 
-def start_webhook(processes: Processes, kubeconfig: Path, tls: Path, ports: Path) -> Process:
+def start_webhook(processes: Processes, api_server: str, tls: Path, ports: Path) -> Process:
     return processes.accelbind(
         *("webhook", "--tls-cert", tls / "tls.crt", "--tls-key", tls / "tls.key"),
-        *("--kubeconfig", kubeconfig, "--port", "0", "--metrics-port", "0"),
+        *("--api-server", api_server, "--port", "0", "--metrics-port", "0"),
         *("--ports-file", ports, "--drain-seconds", "0"),
     )
 
@@ -82,7 +82,7 @@ async def webhook(
     """The webhook behind its Service, with the certificate of the Secret."""
     tls, file = folder / "tls", folder / "webhook.json"
     await eventually_async(lambda: mounted(api.get, tls), timeout=PATIENCE)
-    process = start_webhook(processes, api.kubeconfig_path, tls, file)
+    process = start_webhook(processes, api.address, tls, file)
     ports = await asyncio.to_thread(process.ports, file)
     ready = partial(is_ready, ports["metrics"])
     await eventually_async(lambda: asyncio.to_thread(ready), timeout=PATIENCE)
@@ -96,7 +96,7 @@ def plugin(
     return processes.accelbind(
         *("plugin", "--root", folder / "root", "--kubelet-dir", folder / "k"),
         *("--node-name", "n1", "--metrics-host", "127.0.0.1", "--metrics-port", "0"),
-        *("--kubeconfig", api.kubeconfig_path, "--state-dir", folder / "state"),
+        *("--api-server", api.address, "--state-dir", folder / "state"),
         *("--pod-logs-dir", folder / "k" / "pod-logs", "--scan-interval", "0.1"),
         *("--ports-file", folder / "ports", "--bitstreams", folder / "bitstreams"),
         *("--enforce-mappings", "always" if enforced else "auto"),

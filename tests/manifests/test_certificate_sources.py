@@ -103,7 +103,7 @@ async def refused(api: ApiServerStandIn, certificates: Json, home: Path, *option
         [
             *(str(helm()), "template", "accelbind", str(CHART), "--dry-run=server"),
             *("--namespace", NAMESPACE, "--values", "-"),
-            *("--kubeconfig", str(api.kubeconfig_path)),
+            *("--api-server", api.address),
             *options,
         ],
         input=values.encode(),

@@ -38,7 +38,7 @@ async def test_the_webhook_asks_for_what_its_account_may_and_for_all_of_it(
     tmp_path: Path, processes: Processes
 ) -> None:
     async with cluster(tmp_path) as (api, services):
-        keeper = certs(processes, api.kubeconfig_path)
+        keeper = certs(processes, api.address)
         await eventually_async(lambda: mounted(api.get, tmp_path / "tls"), timeout=PATIENCE)
         await eventually_async(lambda: bundled(api.get), timeout=PATIENCE)
         assert keeper.terminate() == 0
@@ -55,7 +55,7 @@ async def test_the_certificates_ask_for_what_their_account_may_and_for_all_of_it
     tmp_path: Path, processes: Processes
 ) -> None:
     async with cluster(tmp_path) as (api, _):
-        certs(processes, api.kubeconfig_path)
+        certs(processes, api.address)
         rights = rights_of(rendered("base"), "accelbind-certs")
         await eventually_async(
             lambda: bundled(api.get) and not idle(rights, asked(api)), timeout=PATIENCE

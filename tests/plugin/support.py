@@ -14,7 +14,7 @@ from plugin.settings import PluginSettings
 from services.bitstreams.storage import BitstreamStorage
 from services.containers.pod_source import ApiServerPods
 from services.devices.model import PluginMode
-from services.kube.connection import ApiConnection, connector
+from services.kube.client import ClusterClient
 from services.kube.events import EventRecord
 from services.kubelet.sockets import plugins_folder
 from services.mappings.index import MappingIndex, NamespaceMappings, build_index
@@ -153,7 +153,7 @@ async def running(
     `events`.
     """
     stop = asyncio.Event()
-    connection = ApiConnection(connector(api.kubeconfig_path)) if api else None
+    connection = ClusterClient(api.access) if api else None
     plugin = Plugin(options, connection, driver_calls=SimulatedCalls())
     plugin.process.pods = pods or plugin.process.pods
     if events is not None:

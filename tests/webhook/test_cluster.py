@@ -10,7 +10,8 @@ from typing import cast
 import pytest
 
 from certs.folder import issue
-from services.kube.connection import connector
+from services.kube.access import Access
+from services.kube.client import ClusterClient
 from services.mappings.source import ApiServerSource
 from services.process.errors import InvalidSettings
 from simulator.apiserver.standin import ApiServerStandIn, Options
@@ -34,7 +35,7 @@ async def running(api: ApiServerStandIn, folder: Path) -> AsyncIterator[Webhook]
         WebhookSettings(
             tls_cert=folder / "tls" / "tls.crt",
             tls_key=folder / "tls" / "tls.key",
-            kubeconfig=api.kubeconfig_path,
+            api_server=api.address,
             host="127.0.0.1",
             port=0,
             metrics_port=0,
@@ -71,7 +72,7 @@ async def test_mappings_follow_an_api_server_that_is_away_comes_goes_and_returns
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def choose(settings: WebhookSettings) -> ApiServerSource:
-        return ApiServerSource(connector(settings.kubeconfig), timing=QUICK)
+        return ApiServerSource(ClusterClient(Access(settings.api_server)), timing=QUICK)
 
     monkeypatch.setattr("webhook.process.choose_source", choose)  # hardly any pauses
     async with ApiServerStandIn(tmp_path) as api, contextlib.AsyncExitStack() as stack:
@@ -118,10 +119,9 @@ async def refuses(webhook: Webhook, name: str) -> bool:
 def test_nothing_to_take_mappings_from_is_said_with_what_there_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     settings = WebhookSettings(tls_cert=Path("c"), tls_key=Path("k"))
-    with pytest.raises(InvalidSettings, match="--mappings or --kubeconfig is required"):
+    with pytest.raises(InvalidSettings, match="--mappings or --api-server is required"):
         choose_source(settings)
 
 
@@ -133,7 +133,7 @@ async def test_watches_are_short_so_that_silence_is_soon_noticed(
         settings = WebhookSettings(
             tls_cert=tmp_path / "c",
             tls_key=tmp_path / "k",
-            kubeconfig=server.kubeconfig_path,
+            api_server=server.address,
             max_staleness=allowed,
         )
         source = choose_source(settings)

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pytest
 
 from services.process.errors import InvalidSettings
@@ -25,8 +23,8 @@ def test_what_is_required_is_told() -> None:
 
 
 def test_mappings_come_from_one_place() -> None:
-    assert refusal(kubeconfig="k").startswith("--mappings and --kubeconfig exclude each other")
-    assert of(mappings=None, kubeconfig="k").kubeconfig == Path("k")
+    assert refusal(api_server="unix:/k").startswith("--mappings and --api-server exclude")
+    assert of(mappings=None, api_server="unix:/k").api_server == "unix:/k"
     assert of(mappings=None).mappings is None
 
 

@@ -1,7 +1,7 @@
 """An API server with AcceleratorFunctions, in a process of its own.
 
 `python -m tools.bench.api_server FOLDER NUMBER NAMESPACES` runs the API server stand-in and writes
-`kubeconfig` and `ports.json` into the folder, which must exist.
+`api.sock` and `ports.json` into the folder, which must exist.
 """
 
 import asyncio
@@ -24,14 +24,14 @@ from tools.bench.serving import END_SECONDS, ports_of
 
 
 @contextlib.contextmanager
-def serving(folder: Path, number: int, namespaces: int) -> Iterator[Path]:
-    """Run an API server with this number of mappings; yields the path of its kubeconfig."""
+def serving(folder: Path, number: int, namespaces: int) -> Iterator[str]:
+    """Run an API server with this number of mappings; yields its address."""
     folder.mkdir()
     arguments = [str(folder), str(number), str(namespaces)]
     process = subprocess.Popen([sys.executable, "-m", "tools.bench.api_server", *arguments])
     try:
         ports_of(process, folder)
-        yield folder / "kubeconfig"
+        yield f"unix:{folder}/api.sock"
     finally:
         process.terminate()
         process.wait(END_SECONDS)

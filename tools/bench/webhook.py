@@ -32,8 +32,8 @@ def rows() -> Iterator[Row]:
         with tempfile.TemporaryDirectory(prefix="accelbind-bench-") as name:
             folder = Path(name)
             with (
-                api_server.serving(folder / "api", number, namespaces) as kubeconfig,
-                _running(folder, kubeconfig) as server,
+                api_server.serving(folder / "api", number, namespaces) as address,
+                _running(folder, address) as server,
             ):
                 begun = time.perf_counter()
                 poll_until(lambda: _is_ready(server), "the webhook", pause=0.005)
@@ -44,12 +44,12 @@ def rows() -> Iterator[Row]:
 
 
 @contextlib.contextmanager
-def _running(folder: Path, kubeconfig: Path) -> Iterator[Server]:
-    """Run a webhook that follows the API server of this kubeconfig."""
+def _running(folder: Path, address: str) -> Iterator[Server]:
+    """Run a webhook that follows the API server at an address."""
     issued = issue(folder, ["localhost"])
     command = [
         *(sys.executable, "-m", "accelbind", "webhook", "--log-level", "error"),
-        *("--kubeconfig", kubeconfig, "--ports-file", folder / "ports.json"),
+        *("--api-server", address, "--ports-file", folder / "ports.json"),
         *("--tls-cert", issued.certificate, "--tls-key", issued.key),
         *("--host", "127.0.0.1", "--port", "0", "--drain-seconds", "0"),
         *("--metrics-host", "127.0.0.1", "--metrics-port", "0"),

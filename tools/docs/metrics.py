@@ -14,9 +14,8 @@ from plugin.dra.face import DraDriver
 from plugin.process import Plugin
 from plugin.settings import Api, PluginSettings
 from services.devices.model import PluginMode
+from services.kube.access import Access
 from services.kube.client import ClusterClient
-from services.kube.config import Access
-from services.kube.connection import ApiConnection
 from services.process.http import build_info, new_registry
 from tools.docs.texts import code, table
 from webhook.metrics import COUNTERS, GAUGES, LABELS, AdmissionMetrics, WebhookCollector
@@ -100,8 +99,7 @@ def of_plugin() -> CollectorRegistry:
 
 
 def of_dra() -> CollectorRegistry:
-    access = Access(server="http://127.0.0.1:1")
-    connection = ApiConnection(lambda: ClusterClient(access))
+    connection = ClusterClient(Access("http://127.0.0.1:1"))
     settings = PluginSettings(api=Api.DRA, node_name="n1")
     process = Plugin(settings, connection).process
     DraDriver(settings, process, connection)

@@ -178,7 +178,7 @@ async def looked(
     api: ApiServerStandIn, *, address: tuple[str, int] | None = None, only: str = "cluster."
 ) -> dict[str, Result]:
     """What comes of the checks of a cluster, by id, while this event loop serves it."""
-    cluster = Cluster(api.kubeconfig_path, SYSTEM, Policy(), address)
+    cluster = Cluster(lambda: api.access, SYSTEM, Policy(), address)
     checks = [check for check in checks_of(CLUSTER, cluster) if check.id.startswith(only)]
     return {result.id: result for result in await asyncio.to_thread(run_checks, checks, 60)}
 

@@ -8,7 +8,8 @@ import pytest
 from accelbind.cli import main
 from accelbind.doctor.model import Line, Result, failed, unseen
 from accelbind.doctor.show import lines
-from tests.services.kube.kubeconfigs import write_config
+from tests.accelbind.kubeconfigs import write_config
+from tests.support import require
 
 
 def shown(*results: Result, verbose: bool = False) -> list[str]:
@@ -58,13 +59,14 @@ def test_verbose_shows_each_check_and_each_line() -> None:
 @pytest.mark.parametrize(
     ("exists", "cause"),
     [
-        (True, "can't be reached: "),
-        (False, "can't be used: not found"),
+        (True, "connect: connection refused"),
+        (False, "kubeconfig does not exist"),
     ],
 )
 def test_a_wrong_kubeconfig_is_one_finding(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], *, exists: bool, cause: str
 ) -> None:
+    require("kubectl")
     path = write_config(tmp_path, {"server": "https://127.0.0.1:1"})
     if not exists:
         path.unlink()

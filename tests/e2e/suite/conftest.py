@@ -6,8 +6,9 @@ from functools import partial
 
 import pytest
 
+from accelbind.kubectl import Target
 from services.names import DOMAIN, FunctionName, decode
-from services.process.errors import ClusterError, InvalidName
+from services.process.errors import AccelbindError, ClusterError, InvalidName
 from simulator.cards import A10_INTERFACE, NLB3
 from tests.e2e.api import Api, Json, Place, until
 from tests.e2e.cluster import CONFIGURATION, CONFIGURATIONS, REGISTRATION, CantRun, Cluster
@@ -23,15 +24,21 @@ HOSTS = pytest.StashKey[Hosts]()
 
 
 @pytest.fixture(scope="session")
-def settings() -> Settings:
-    return read()
+def settings() -> Iterator[Settings]:
+    """The settings, with the address of the API server: of one `kubectl proxy` for all."""
+    given = read()
+    try:
+        with Target(given.api_server, given.kubeconfig).access() as access:
+            yield given.model_copy(update={"api_server": access.server})
+    except AccelbindError as error:
+        pytest.exit(f"the API server can't be reached: {error}", returncode=2)
 
 
 @pytest.fixture(scope="session")
 def cluster(settings: Settings, pytestconfig: pytest.Config) -> Iterator[Cluster]:
     """The cluster; what was made in it goes when all is over."""
     try:
-        api = Api(settings.kubeconfig)
+        api = Api(settings.api_server)
     except ClusterError as error:
         pytest.exit(f"the API server can't be reached: {error}", returncode=2)
     with api:
@@ -41,7 +48,7 @@ def cluster(settings: Settings, pytestconfig: pytest.Config) -> Iterator[Cluster
         except CantRun as error:
             pytest.exit(str(error), returncode=2)
         except ClusterError as error:
-            named = f"KUBECONFIG={settings.kubeconfig}"
+            named = f"KUBECONFIG={settings.kubeconfig or settings.api_server}"
             pytest.exit(f"the cluster of {named} does not answer correctly: {error}", 2)
         yield made
         let_nobody_interrupt()

@@ -22,7 +22,8 @@ from services.containers.permission import Enforce
 from services.containers.pod_source import ApiServerPods
 from services.devices.dra import DRIVER, DraDevice, fpga_name
 from services.devices.model import PluginMode
-from services.kube.connection import ApiConnection, connector
+from services.kube.access import Access
+from services.kube.client import ClusterClient
 from services.kubelet import dra_pb2 as pb
 from services.kubelet import pluginregistration_pb2 as registration
 from services.kubelet.dra_pb2_grpc import DRAPluginStub
@@ -216,7 +217,7 @@ class Bed:
     async def running(self, **settings: Any) -> AsyncIterator[Dra]:
         """The driver in this process, registered; ends it as SIGTERM would."""
         stop = asyncio.Event()
-        connection = ApiConnection(connector(self.api.kubeconfig_path))
+        connection = ClusterClient(Access(self.api.address))
         options = self.options(**settings)
         plugin = Plugin(options, connection, driver_calls=SimulatedCalls())
         task = asyncio.create_task(plugin.serve(stop))

@@ -9,8 +9,8 @@ import pytest
 from plugin.dra import leftover_resources
 from services.containers import holder_source
 from services.devices.model import PluginMode
+from services.kube.access import Access
 from services.kube.client import ClusterClient
-from services.kube.config import load_config
 from simulator.kubelet.pods import PodState
 from simulator.kubelet.standin import KubeletStandIn
 from tests.plugin.dra.support import NLB0, REGION, Bed, extended_claim, result, with_claim
@@ -34,10 +34,8 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 async def kubelet(bed: Bed) -> AsyncIterator[KubeletStandIn]:
     """The kubelet of the bed, connected to its API server."""
-    config = load_config(bed.api.kubeconfig_path)
-    assert config is not None
     async with (
-        ClusterClient(config) as client,
+        ClusterClient(Access(bed.api.address)) as client,
         KubeletStandIn(bed.folder / "k", node_name="n1", retry_seconds=0.05) as standin,
     ):
         standin.claims.connect(client)

@@ -19,7 +19,7 @@ from plugin.dra.publisher import DELETED_SECONDS, SlicePublisher
 from plugin.dra.wants import Kind, Want
 from services.containers.holders import Holder
 from services.devices.model import Card, Contents, Inventory, PluginMode
-from services.kube.connection import ApiConnection, connector
+from services.kube.client import ClusterClient
 from services.node.ledger import Rules
 from services.node.state import NodeState
 from simulator.apiserver.resources import Json
@@ -42,7 +42,7 @@ WRITES = {"POST", "PUT", "DELETE"}
 class FakeNode:
     """A node whose cards are scanned when a test says so, and its publisher."""
 
-    def __init__(self, folder: Path, api: ApiServerStandIn, connection: ApiConnection) -> None:
+    def __init__(self, folder: Path, api: ApiServerStandIn, connection: ClusterClient) -> None:
         self.api = api
         self._connection = connection
         self.state = NodeState(Rules(PluginMode.REGION))
@@ -132,7 +132,7 @@ class FakeNode:
 async def node_of(folder: Path, options: Options) -> AsyncIterator[FakeNode]:
     async with ApiServerStandIn(folder, options) as api:
         api.put({"kind": "Node", "metadata": {"name": NODE}, "status": {}})
-        connection = ApiConnection(connector(api.kubeconfig_path))
+        connection = ClusterClient(api.access)
         try:
             yield FakeNode(folder, api, connection)
         finally:

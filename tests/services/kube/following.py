@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from services.kube.connection import connector
+from services.kube.client import ClusterClient
 from services.kube.list_watch import USUAL_TIMING, WatchTiming
 from services.mappings.kinds import TABLE
 from services.mappings.source import ApiServerSource
@@ -136,7 +136,8 @@ async def following(
     server: ApiServerStandIn, timing: WatchTiming = QUICK, *, interval: float = 0.001
 ) -> AsyncIterator[ApiServerSource]:
     """A source that follows the server while the block lasts, and must not end before."""
-    source = ApiServerSource(connector(server.kubeconfig_path), timing=timing, interval=interval)
+    client = ClusterClient(server.access)
+    source = ApiServerSource(client, timing=timing, interval=interval)
     task = asyncio.create_task(source.follow())
     try:
         yield source

@@ -1,22 +1,16 @@
 """The client against a server of a few lines that answers as each test wants."""
 
 import asyncio
-import base64
 import gzip
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
-from certs.authority import create_authority, issue_serving, parse_names, utc_now
+from services.kube.access import Access
 from services.kube.client import BadStatus, ClusterClient, TooLong, Unreadable
-from services.kube.connection import connector
 from services.process.errors import ClusterError
-from services.process.pairs import load_pair
-from tests.services.kube.kubeconfigs import client_of, write_config
 
 pytestmark = pytest.mark.anyio
 
@@ -36,12 +30,12 @@ class Server:
         self.requests: list[str] = []
         self.bodies: list[bytes] = []
         self.close_after_each = close_after_each
-        self.piece = 1024 * 1024
-        """Bytes of each write, and so of each record of TLS."""
+        self.writers: list[asyncio.StreamWriter] = []
         self.tasks: set[asyncio.Task[None]] = set()
-        self.url = ""
+        self.url, self.port = "", 0
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writers.append(writer)
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
@@ -50,8 +44,7 @@ class Server:
                 length = int(lengths[0].split(":")[1]) if lengths else 0
                 self.bodies.append(await reader.readexactly(length))
                 reply = self.answers.pop(0)
-                for start in range(0, len(reply), self.piece):
-                    writer.write(reply[start : start + self.piece])
+                writer.write(reply)
                 await writer.drain()
                 if self.close_after_each:
                     break
@@ -61,9 +54,12 @@ class Server:
             writer.close()
 
     @asynccontextmanager
-    async def run(self, tls: ssl.SSLContext | None = None) -> AsyncIterator["Server"]:
-        server = await asyncio.start_server(self.connected, "127.0.0.1", 0, ssl=tls)
-        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async def run(
+        self, tls: ssl.SSLContext | None = None, *, port: int = 0
+    ) -> AsyncIterator["Server"]:
+        server = await asyncio.start_server(self.connected, "127.0.0.1", port, ssl=tls)
+        self.port = server.sockets[0].getsockname()[1]
+        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}"
         try:
             yield self
         finally:
@@ -72,20 +68,19 @@ class Server:
 
 @asynccontextmanager
 async def talk(
-    folder: Path, *answers: bytes, close_after_each: bool = False
+    *answers: bytes, close_after_each: bool = False
 ) -> AsyncIterator[tuple[ClusterClient, Server]]:
     async with (
         Server(*answers, close_after_each=close_after_each).run() as server,
-        client_of(folder, server.url) as client,
+        ClusterClient(Access(server.url)) as client,
     ):
         yield client, server
 
 
-async def test_a_pod_is_asked_for_by_its_path_with_our_token(tmp_path: Path) -> None:
-    async with talk(tmp_path, answer(200, b'{"kind":"Pod"}')) as (client, server):
+async def test_a_pod_is_asked_for_by_its_path() -> None:
+    async with talk(answer(200, b'{"kind":"Pod"}')) as (client, server):
         assert await client.get(POD) == b'{"kind":"Pod"}'
     assert server.requests[0].startswith(f"GET {POD} HTTP/1.1\r\n")
-    assert "authorization: bearer secret" in server.requests[0].lower()
     assert "accept: application/json" in server.requests[0].lower()
 
 
@@ -99,9 +94,9 @@ async def test_a_pod_is_asked_for_by_its_path_with_our_token(tmp_path: Path) -> 
     ],
 )
 async def test_an_answer_that_is_no_success_says_what_the_server_said(
-    tmp_path: Path, reply: bytes, text: str
+    reply: bytes, text: str
 ) -> None:
-    async with Server(reply, reply).run() as server, client_of(tmp_path, server.url) as client:
+    async with Server(reply, reply).run() as server, ClusterClient(Access(server.url)) as client:
         with pytest.raises(ClusterError, match=text):
             await client.get(POD)
 
@@ -115,11 +110,9 @@ async def test_an_answer_that_is_no_success_says_what_the_server_said(
         ("Retry-After: 999999999999\r\n", 0),
     ],
 )
-async def test_a_refusal_tells_its_status_and_how_long_to_wait(
-    tmp_path: Path, more: str, seconds: int
-) -> None:
+async def test_a_refusal_tells_its_status_and_how_long_to_wait(more: str, seconds: int) -> None:
     busy = answer(429, b"", more=more)
-    async with talk(tmp_path, busy, busy) as (client, _server):
+    async with talk(busy, busy) as (client, _server):
         with pytest.raises(BadStatus) as caught:
             await client.get(POD)
         assert (caught.value.status, caught.value.retry_after) == (429, seconds)
@@ -129,11 +122,9 @@ async def test_a_refusal_tells_its_status_and_how_long_to_wait(
     assert (caught.value.status, caught.value.retry_after) == (429, seconds)
 
 
-async def test_on_a_connection_that_was_just_closed_only_a_get_is_sent_again(
-    tmp_path: Path,
-) -> None:
+async def test_on_a_connection_that_was_just_closed_only_a_get_is_sent_again() -> None:
     answers = b"", answer(200, b"{}"), b""
-    async with talk(tmp_path, *answers, close_after_each=True) as (client, server):
+    async with talk(*answers, close_after_each=True) as (client, server):
         assert await client.get(POD) == b"{}"
         assert len(server.requests) == 2
         with pytest.raises(ClusterError, match="closed the connection during POST"):
@@ -141,14 +132,14 @@ async def test_on_a_connection_that_was_just_closed_only_a_get_is_sent_again(
     assert len(server.requests) == 3
 
 
-async def test_lines_end_at_newlines_only_however_they_are_cut(tmp_path: Path) -> None:
+async def test_lines_end_at_newlines_only_however_they_are_cut() -> None:
     one, two = '{"a":"\x85 \u2028"}'.encode(), b'{"b":1}'
     chunks = [one[:5], one[5:] + b"\n" + two[:2], two[2:] + b"\nrest"]
     body = b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\n\r\n"
     reply = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + body
     async with (
         Server(reply).run() as server,
-        client_of(tmp_path, server.url) as client,
+        ClusterClient(Access(server.url)) as client,
         client.lines("/api/v1/pods", {"watch": 1}, seconds=5) as lines,
     ):
         assert [line async for line in lines] == [one, two, b"rest"]
@@ -167,69 +158,41 @@ UNFINISHED = b"HTTP/1.1 200 X\r\nContent-Length: 99\r\n\r\nonly this"
     ],
 )
 async def test_answers_and_lines_without_end_are_given_up(
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     reply: bytes,
     error: type[ClusterError],
     text: str,
 ) -> None:
     seconds = 60 if error is TooLong else 0.1
-    monkeypatch.setattr("services.kube.client._TOTAL_SECONDS", seconds)
+    monkeypatch.setattr("services.kube.access._READ_SECONDS", seconds)
+    monkeypatch.setattr("services.kube.client._MORE_SECONDS", 0)
     for limit in ("MAX_BODY", "MAX_OBJECT"):
         monkeypatch.setattr(f"services.kube.client.{limit}", 1000)
-    async with talk(tmp_path, reply) as (client, _server):
+    async with talk(reply) as (client, _server):
         with pytest.raises(error, match=text):
             await client.get(POD)
-    async with talk(tmp_path, reply) as (client, _server):
+    async with talk(reply) as (client, _server):
         with pytest.raises(error, match=text):
             async with client.lines("/api/v1/pods", {}, seconds=seconds) as lines:
                 await anext(lines)
 
 
-async def test_compressed_answers_are_not_accepted(tmp_path: Path) -> None:
+async def test_compressed_answers_are_not_accepted() -> None:
     """Compressed twice, some kilobytes could become gigabytes."""
     bomb = gzip.compress(gzip.compress(bytes(1000)))
     reply = answer(200, bomb, more="Content-Encoding: gzip, gzip\r\n")
-    async with talk(tmp_path, reply) as (client, server):
+    async with talk(reply) as (client, server):
         with pytest.raises(Unreadable, match="is gzip, gzip, which was not accepted"):
             await client.get(POD)
         assert "accept-encoding: identity" in server.requests[0].lower()
-    async with talk(tmp_path, reply) as (client, _server):
+    async with talk(reply) as (client, _server):
         with pytest.raises(Unreadable, match="is gzip, gzip, which was not accepted"):
             async with client.lines("/api/v1/pods", {}, seconds=60) as lines:
                 await anext(lines)
 
 
-EARLY_HINTS = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
-
-
-@pytest.mark.parametrize(
-    ("number", "piece"), [(10, 7), (100, 7), (100, len(EARLY_HINTS)), (100_000, 1024 * 1024)]
-)
-async def test_a_flood_of_interim_answers_is_ended(tmp_path: Path, number: int, piece: int) -> None:
-    authority = create_authority(utc_now(), timedelta(days=1))
-    pair = issue_serving(authority, parse_names(["127.0.0.1"]), utc_now(), timedelta(days=1))
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    load_pair(tls, pair.certificate.pem, pair.key_pem)
-    usual = answer(200, b'{"kind":"Pod"}')
-    trust = base64.b64encode(authority.certificate.pem).decode()
-    async with Server(usual, EARLY_HINTS * number + usual, usual).run(tls) as server:
-        server.piece = piece
-        config = write_config(tmp_path, {"server": server.url, "certificate-authority-data": trust})
-        async with connector(config)() as client, asyncio.timeout(60):
-            assert await client.get(POD)
-            if number > 10:
-                with pytest.raises(ClusterError, match="more than 10 interim answers"):
-                    await client.get(POD)
-            else:
-                assert await client.get(POD)
-            assert await client.get(POD), "on the same connection or a new one"
-
-
 @pytest.mark.parametrize("watched", [False, True])
-async def test_other_tasks_run_while_an_answer_comes_in_bytes(
-    tmp_path: Path, watched: bool
-) -> None:
+async def test_other_tasks_run_while_an_answer_comes_in_bytes(watched: bool) -> None:
     turns = 0
 
     async def others() -> None:
@@ -239,7 +202,7 @@ async def test_other_tasks_run_while_an_answer_comes_in_bytes(
             await asyncio.sleep(0)
 
     bytewise = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\n \r\n" * 5000
-    async with talk(tmp_path, bytewise + b"0\r\n\r\n") as (client, _server):
+    async with talk(bytewise + b"0\r\n\r\n") as (client, _server):
         turning = asyncio.create_task(others())
         if watched:
             async with client.lines("/api/v1/pods", {}, seconds=60) as lines:
@@ -250,32 +213,8 @@ async def test_other_tasks_run_while_an_answer_comes_in_bytes(
     assert turns > 5000
 
 
-async def test_a_callers_own_time_out_is_not_the_servers(tmp_path: Path) -> None:
-    async with talk(tmp_path, answer(200, b"{}\n")) as (client, _server):
+async def test_a_callers_own_time_out_is_not_the_servers() -> None:
+    async with talk(answer(200, b"{}\n")) as (client, _server):
         with pytest.raises(TimeoutError):
             async with client.lines("/api/v1/pods", {}, seconds=5):
                 raise TimeoutError
-
-
-async def test_a_request_that_is_cancelled_in_its_handshake_leaves_no_connection(
-    tmp_path: Path,
-) -> None:
-    hello, closed = asyncio.Event(), asyncio.Event()
-
-    async def keep_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readexactly(5)
-        hello.set()
-        await reader.read()
-        closed.set()
-        writer.close()
-
-    server = await asyncio.start_server(keep_silent, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    async with server, client_of(tmp_path, f"https://127.0.0.1:{port}") as client:
-        asking = asyncio.create_task(client.get(POD))
-        await hello.wait()
-        asking.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asking
-        async with asyncio.timeout(60):
-            await closed.wait()

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from services.kube import events
-from services.kube.connection import ApiConnection, connector
+from services.kube.client import ClusterClient
 from services.kube.events import (
     EventRecord,
     EventRecorder,
@@ -40,7 +40,7 @@ class Recorder:
     def __init__(self, api: ApiServerStandIn, burst: int, seconds: float) -> None:
         self.registry = CollectorRegistry()
         self.now = 1_800_000_000.0
-        self.connection = ApiConnection(connector(api.kubeconfig_path))
+        self.connection = ClusterClient(api.access)
         self.recorder = EventRecorder(
             self.connection,
             component="accelbind-plugin",

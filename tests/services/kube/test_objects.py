@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from services.kube.client import ClusterClient, Conflict
-from services.kube.connection import connector
 from services.kube.objects import (
     create_object,
     delete_object,
@@ -34,7 +33,7 @@ async def api(tmp_path: Path) -> AsyncIterator[ApiServerStandIn]:
 
 @pytest.fixture
 async def client(api: ApiServerStandIn) -> AsyncIterator[ClusterClient]:
-    async with connector(api.kubeconfig_path)() as made:
+    async with ClusterClient(api.access) as made:
         yield made
 
 

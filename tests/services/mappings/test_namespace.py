@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from services.kube import lists
-from services.kube.client import is_outage
-from services.kube.connection import connector
+from services.kube.client import ClusterClient, is_outage
 from services.mappings.index import NamespaceMappings
 from services.mappings.namespace import read_namespace
 from services.names import function_name
@@ -18,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def read(server: MappingServer) -> NamespaceMappings:
-    async with connector(server.kubeconfig_path)() as client:
+    async with ClusterClient(server.access) as client:
         return await read_namespace(client, "team")
 
 

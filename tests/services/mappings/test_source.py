@@ -6,11 +6,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from services.kube.connection import connector
-from services.kube.list_watch import WatchTiming
 from services.mappings.kinds import ACCELERATOR_FUNCTION
-from services.mappings.source import ApiServerSource
-from services.process.errors import ClusterError
 from simulator.apiserver.http_server import Request
 from simulator.apiserver.resources import ACCELERATORS, REGIONS
 from simulator.apiserver.store import encode
@@ -96,11 +92,6 @@ async def test_objects_of_any_shape_keep_no_others_from_serving(tmp_path: Path) 
                 rejected = source.index.namespace("default").rejected
                 assert set(rejected) == {f"odd-{number}" for number in range(len(specs))}
     assert [entry["number"] for entry in logs if "objects without" in entry["event"]] == [4]
-
-
-async def test_a_kubeconfig_that_is_no_good_ends_the_start(tmp_path: Path) -> None:
-    with pytest.raises(ClusterError, match="not found"):
-        ApiServerSource(connector(tmp_path / "nowhere"), timing=WatchTiming())
 
 
 async def test_a_kind_that_is_missing_is_empty_until_it_is_installed(tmp_path: Path) -> None:

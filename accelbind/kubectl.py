@@ -1,0 +1,148 @@
+"""The cluster that a command works with: an address, kubectl's, or that of its pod.
+
+kubectl does all that kubeconfigs ask for: contexts, credential plugins, proxies, impersonation.
+"""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from services.kube.access import Access, find_access
+from services.process.errors import ClusterError, InvalidSettings
+from services.process.settings import UNIX
+from services.process.text import plain
+
+NO_CLUSTER: Final = "no cluster is known: set --kubeconfig, $KUBECONFIG or --api-server"
+DEFAULT_NAMESPACE: Final = "default"
+"""Of Kubernetes, for whoever names none."""
+
+# The shell becomes kubectl, which may ask a person on the terminal. Its child waits until the only
+# writer of the pipe has gone: this process, however it ends.
+_UNTIL_THE_PIPE_ENDS: Final = """
+pipe=$1 folder=$2; shift 2
+(trap '' INT TERM HUP; read -r _ <"$pipe"; kill $$; rm -rf "$folder") >/dev/null 2>&1 &
+exec "$@" --unix-socket "$folder/socket"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The cluster that flags of a command name, if any."""
+
+    api_server: str = ""
+    kubeconfig: Path | None = None
+    context: str = ""
+
+    def __post_init__(self) -> None:
+        if self.api_server and (self.kubeconfig or self.context):
+            raise InvalidSettings("--api-server excludes --kubeconfig and --context")
+
+    @property
+    def is_named(self) -> bool:
+        """Whether flags name a cluster."""
+        return bool(self.api_server or self.kubeconfig or self.context)
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether a person has chosen a cluster, by flags or for kubectl."""
+        return self.is_named or self._is_kubectls
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is a cluster, a chosen one or that of the pod."""
+        return self.is_chosen or find_access() is not None
+
+    @property
+    def _is_kubectls(self) -> bool:
+        if self.api_server:
+            return False
+        if self.kubeconfig or self.context or os.environ.get("KUBECONFIG"):
+            return True
+        # A pod may have a folder of a person in it, and no kubectl.
+        has_file = (Path.home() / ".kube" / "config").is_file()
+        return has_file and (shutil.which("kubectl") is not None or find_access() is None)
+
+    def namespace(self) -> str:
+        """The namespace where kubectl would create an object that names none.
+
+        Raises:
+            ClusterError: kubectl does not say.
+        """
+        if self._is_kubectls:
+            return self._view_namespace() or DEFAULT_NAMESPACE
+        access = find_access(self.api_server)
+        if access is None or access.account is None:
+            return DEFAULT_NAMESPACE
+        with contextlib.suppress(OSError):
+            return (access.account / "namespace").read_text().strip() or DEFAULT_NAMESPACE
+        return DEFAULT_NAMESPACE
+
+    @contextlib.contextmanager
+    def access(self) -> Iterator[Access]:
+        """Access to the cluster; `kubectl proxy` runs inside the block if it is kubectl's.
+
+        Raises:
+            ClusterError: There is no cluster, no kubectl, or it does not start.
+        """
+        if self._is_kubectls:
+            with self._proxy() as access:
+                yield access
+            return
+        found = find_access(self.api_server)
+        if found is None:
+            raise ClusterError(NO_CLUSTER)
+        yield found
+
+    def _kubectl(self) -> list[str]:
+        program = shutil.which("kubectl")
+        if program is None:
+            raise ClusterError(
+                f"{self._named_by()} needs kubectl, which is not in PATH: install it, or set"
+                " --api-server"
+            )
+        if self.kubeconfig and not self.kubeconfig.exists():
+            raise ClusterError(f"the kubeconfig {self.kubeconfig} does not exist")
+        kubeconfig = ["--kubeconfig", str(self.kubeconfig)] if self.kubeconfig else []
+        return [program, *kubeconfig, *(["--context", self.context] if self.context else [])]
+
+    def _named_by(self) -> str:
+        if self.kubeconfig or self.context:
+            return "--kubeconfig" if self.kubeconfig else "--context"
+        return "$KUBECONFIG" if os.environ.get("KUBECONFIG") else "~/.kube/config"
+
+    def _view_namespace(self) -> str:
+        view = ("config", "view", "--minify", "--output=jsonpath={.contexts[0].context.namespace}")
+        done = subprocess.run(  # noqa: S603 - kubectl in PATH, with flags of its own
+            [*self._kubectl(), *view], capture_output=True, text=True, check=False, errors="replace"
+        )
+        if done.returncode:
+            reason = plain(" ".join(done.stderr.split()).removeprefix("error: "), 400)
+            raise ClusterError(f"kubectl can't use {self._named_by()}: {reason}")
+        return done.stdout.strip()
+
+    @contextlib.contextmanager
+    def _proxy(self) -> Iterator[Access]:
+        kubectl, (read_end, write_end) = self._kubectl(), os.pipe()
+        with tempfile.TemporaryDirectory(prefix="accelbind-", ignore_cleanup_errors=True) as folder:
+            watched = ("sh", "-c", _UNTIL_THE_PIPE_ENDS, "sh", f"/dev/fd/{read_end}", folder)
+            command = [*watched, *kubectl, "proxy"]
+            with subprocess.Popen(  # noqa: S603 - the same
+                command, stdout=subprocess.PIPE, pass_fds=[read_end]
+            ) as process:
+                os.close(read_end)
+                try:
+                    # It prints a line once it serves.
+                    if process.stdout is None or not process.stdout.readline():
+                        self._view_namespace()  # which explains what is wrong with a kubeconfig
+                        raise ClusterError("kubectl proxy ended: see its message above")
+                    prompts = sys.stdin is not None and sys.stdin.isatty()
+                    yield Access(f"{UNIX}{folder}/socket", name="of kubectl", prompts=prompts)
+                finally:
+                    os.close(write_end)

@@ -1,0 +1,224 @@
+"""Commands that reach the API server with kubectl, for as long as they run."""
+
+import contextlib
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accelbind.kubectl import Target
+from services.process.errors import ClusterError, InvalidSettings
+from tests.accelbind.kubeconfigs import write_config
+from tests.accelbind.running import Done, run, run_process
+from tests.support import (
+    Process,
+    Processes,
+    accelbind_command,
+    clean_environment,
+    eventually,
+    python_module,
+    require,
+)
+
+PLUGIN = {"apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "IfAvailable"}
+
+
+@pytest.fixture
+def api(tmp_path: Path, processes: Processes) -> Path:
+    """The kubeconfig of an API server stand-in, for kubectl."""
+    require("kubectl")
+    folder = tmp_path / "api"
+    server = processes.start(
+        python_module("simulator.apiserver", "--dir", folder, "--ports-file", tmp_path / "ports")
+    )
+    server.ports(tmp_path / "ports")
+    return folder / "kubeconfig"
+
+
+@pytest.fixture(autouse=True)
+def no_other_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("KUBECONFIG", "ACCELBIND_API_SERVER", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+def without_kubectl(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    monkeypatch.setenv("PATH", str(folder))
+
+
+def plugin(folder: Path, script: str) -> dict[str, Any]:
+    """A user with a credential plugin."""
+    program = folder / "plugin"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return {"exec": PLUGIN | {"command": str(program)}}
+
+
+def check(*flags: str | Path, **variables: str) -> Done:
+    return run_process("check", "mappings", *flags, env=variables)
+
+
+@pytest.mark.parametrize("named", ["flag", "variable", "home"])
+def test_a_kubeconfig_is_read_by_kubectl_wherever_kubectl_finds_it(
+    api: Path, tmp_path: Path, named: str
+) -> None:
+    if named == "home":
+        (tmp_path / ".kube").mkdir()
+        (tmp_path / ".kube" / "config").write_bytes(api.read_bytes())
+    flags = ("--kubeconfig", api) if named == "flag" else ()
+    variables = {"KUBECONFIG": str(api)} if named == "variable" else {}
+    done = check(*flags, HOME=str(tmp_path), **variables)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "0 mappings in 0 namespaces" in done.stdout
+
+
+def test_a_context_is_chosen_and_an_unknown_one_explained(api: Path) -> None:
+    done = check("--kubeconfig", api, "--context", "accelbind-simulator")
+    assert done.returncode == 0, done
+    done = check("--kubeconfig", api, "--context", "nope")
+    assert done.returncode == 2
+    assert "kubectl can't use --kubeconfig: cannot locate context nope" in done.stderr
+
+
+def test_an_api_server_that_does_not_answer_is_explained_in_kubectls_words(tmp_path: Path) -> None:
+    require("kubectl")
+    done = check("--kubeconfig", write_config(tmp_path, {"server": "https://127.0.0.1:9"}))
+    assert done.returncode == 2
+    assert "the API server of kubectl answers 500 to GET" in done.stderr
+    assert "connect: connection refused" in done.stderr
+
+
+def test_a_credential_plugin_that_fails_is_explained(tmp_path: Path) -> None:
+    require("kubectl")
+    user = plugin(tmp_path, "echo log in first >&2; exit 3")
+    done = check("--kubeconfig", write_config(tmp_path, {"server": "https://127.0.0.1:9"}, user))
+    assert done.returncode == 2
+    assert "log in first" in done.stderr
+    assert "failed with exit code 3" in done.stderr
+
+
+def test_a_credential_plugin_may_ask_a_person_on_the_terminal(tmp_path: Path, api: Path) -> None:
+    """The plugin reads the token from the terminal."""
+    server = "https://127.0.0.1:" + api.read_text().split("https://127.0.0.1:")[1].split('"')[0]
+    token = api.read_text().split('"token": "')[1].split('"')[0]
+    script = (
+        'printf "Token: " >&2; read -r token\n'
+        'printf \'{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",'
+        ' "status": {"token": "%s"}}\' "$token"'
+    )
+    cluster = {"server": server, "insecure-skip-tls-verify": True}
+    config = write_config(tmp_path, cluster, plugin(tmp_path, script))
+    ours, theirs = pty.openpty()
+    command = accelbind_command("check", "mappings", "--kubeconfig", config)
+    with subprocess.Popen(
+        command, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, env=clean_environment()
+    ) as process:
+        os.close(theirs)
+        shown = b""
+        while b"Token: " not in shown:
+            shown += os.read(ours, 1024)
+        os.write(ours, f"{token}\n".encode())
+        assert process.stdout is not None
+        assert b"0 mappings" in process.stdout.read()
+    os.close(ours)
+    assert process.returncode == 0
+
+
+def proxies(folder: Path) -> list[Path]:
+    """The processes whose temporary folder is this one."""
+    found = []
+    for each in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if f"TMPDIR={folder}".encode() in (each / "environ").read_bytes().split(b"\0"):
+                found.append(each)
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_kubectl_ends_with_the_command_however_that_ends(
+    api: Path, tmp_path: Path, short_dir: Path, number: int
+) -> None:
+    script = (
+        "import sys, time; from pathlib import Path; from accelbind.kubectl import Target\n"
+        "with Target(kubeconfig=Path(sys.argv[1])).access(): print('serves'); time.sleep(600)"
+    )
+    command = [sys.executable, "-u", "-c", script, str(api)]
+    env = {"TMPDIR": str(short_dir)}
+    with Process(command, folder=tmp_path, env=env) as process:
+        process.wait_for_output("serves")
+        assert len(proxies(short_dir)) == 3, "the command, kubectl, and who waits for the end"
+        assert any(short_dir.glob("accelbind-*/socket"))
+        os.kill(process.pid, number)
+        process.wait()
+        eventually(lambda: not proxies(short_dir), what="kubectl has ended")
+        eventually(lambda: not any(short_dir.iterdir()), what="its folder is gone")
+
+
+def test_kubectl_ends_before_a_command_has_ended(api: Path, short_dir: Path) -> None:
+    done = check("--kubeconfig", api, TMPDIR=str(short_dir))
+    assert done.returncode == 0
+    assert [*short_dir.iterdir()] == []
+    eventually(lambda: not proxies(short_dir))
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [(("--kubeconfig", "/x"), "--kubeconfig"), (("--context", "c"), "--context")],
+)
+def test_flags_for_kubectl_without_kubectl_are_an_error_that_names_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, flags: tuple[str, ...], named: str
+) -> None:
+    without_kubectl(monkeypatch, tmp_path)
+    done = run("check", "mappings", *flags)
+    assert done.returncode == 2
+    assert f"{named} needs kubectl, which is not in PATH" in done.stderr
+
+
+def test_the_pod_counts_last_and_without_kubectl_before_a_file_in_a_home(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    without_kubectl(monkeypatch, tmp_path)
+    account = tmp_path / "account"
+    account.mkdir()
+    (account / "token").write_text("t")
+    (account / "namespace").write_text("mine")
+    monkeypatch.setattr("services.kube.access.SERVICE_ACCOUNT", account)
+    (tmp_path / ".kube").mkdir()
+    (tmp_path / ".kube" / "config").write_text("{}")
+    with pytest.raises(ClusterError, match=r"~/\.kube/config needs kubectl"), Target().access():
+        pass
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setattr(
+        "accelbind.kubectl.find_access", lambda given="": find_in(account, given), raising=True
+    )
+    with Target().access() as access:
+        assert (access.server, access.account) == ("https://10.0.0.1:443", account)
+    assert Target().namespace() == "mine"
+    with Target("unix:/s").access() as access:
+        assert (access.server, access.account) == ("unix:/s", None)
+    assert Target("unix:/s").namespace() == "default"
+    with pytest.raises(ClusterError, match="needs kubectl"), Target(context="c").access():
+        pass
+
+
+def find_in(account: Path, given: str) -> Any:
+    from services.kube.access import find_access  # noqa: PLC0415 - the real one
+
+    return find_access(given, account=account)
+
+
+def test_an_address_excludes_flags_for_kubectl() -> None:
+    with pytest.raises(InvalidSettings, match="--api-server excludes"):
+        Target("unix:/s", context="c")
+    assert run("check", "mappings", "--api-server", "https://a").returncode == 2
+
+
+def test_no_cluster_at_all_is_said_with_what_to_set() -> None:
+    done = run("check", "mappings")
+    assert done.returncode == 2
+    assert "no cluster is known: set --kubeconfig, $KUBECONFIG or --api-server" in done.stderr
