@@ -107,12 +107,13 @@ class ApiServerStandIn:
         self.write_credentials()
 
     async def _listen(self, port: int) -> None:
-        await self._server.listen_on(self._directory / "api.sock")
+        if not self.options.plain:
+            await self._server.listen_on(self._directory / "api.sock")
         await self._server.listen(self.options.host, port, self._context)
 
     async def _answer(self, request: Request) -> Response:
-        """Answer a request; one without credentials on the socket is the stand-in's user's."""
-        if request.is_local:
+        """Answer a request; one that needs no credentials is the stand-in's user's."""
+        if request.is_local or (self.options.plain and "authorization" not in request.headers):
             own = {"authorization": f"Bearer {self.token}"}
             request = replace(request, headers={**request.headers, **own})
         return await self._app.handle(request)
@@ -139,7 +140,7 @@ class ApiServerStandIn:
     @property
     def address(self) -> str:
         """The address where no credentials are needed, as of `kubectl proxy`."""
-        return f"unix:{self._directory}/api.sock"
+        return self.url if self.options.plain else f"unix:{self._directory}/api.sock"
 
     @property
     def access(self) -> Access:

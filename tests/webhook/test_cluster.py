@@ -10,7 +10,6 @@ from typing import cast
 import pytest
 
 from certs.folder import issue
-from services.kube.access import Access
 from services.kube.client import ClusterClient
 from services.mappings.source import ApiServerSource
 from services.process.errors import InvalidSettings
@@ -71,11 +70,9 @@ async def is_ready(webhook: Webhook, text: str = "ok") -> bool:
 async def test_mappings_follow_an_api_server_that_is_away_comes_goes_and_returns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def choose(settings: WebhookSettings) -> ApiServerSource:
-        return ApiServerSource(ClusterClient(Access(settings.api_server)), timing=QUICK)
-
-    monkeypatch.setattr("webhook.process.choose_source", choose)  # hardly any pauses
     async with ApiServerStandIn(tmp_path) as api, contextlib.AsyncExitStack() as stack:
+        source = ApiServerSource(ClusterClient(api.access), timing=QUICK)  # hardly any pauses
+        monkeypatch.setattr("webhook.process.choose_source", lambda _settings: source)
         api.put(function("early", "af"))
         async with api.away():
             webhook = await stack.enter_async_context(running(api, tmp_path))
