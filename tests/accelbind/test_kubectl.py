@@ -144,8 +144,8 @@ def test_kubectl_ends_with_the_command_however_that_ends(
     api: Path, tmp_path: Path, short_dir: Path, number: int
 ) -> None:
     script = (
-        "import sys, time; from pathlib import Path; from accelbind.kubectl import Target\n"
-        "with Target(kubeconfig=Path(sys.argv[1])).access(): print('serves'); time.sleep(600)"
+        "import signal, sys; from pathlib import Path; from accelbind.kubectl import Target\n"
+        "with Target(kubeconfig=Path(sys.argv[1])).access(): print('serves'); signal.pause()"
     )
     command = [sys.executable, "-u", "-c", script, str(api)]
     env = {"TMPDIR": str(short_dir)}
