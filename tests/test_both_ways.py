@@ -211,9 +211,6 @@ def shared(replicas: int) -> dict[str, Any]:
     return {"sharing": {"replicas": replicas}}
 
 
-SAME = {"match": [{"class": {"name": "ve", "entry": ["ve0"]}}]}
-"""A type that matches the first engine too."""
-
 PROMISES = {
     "A container gets the nodes and variables of its device": Promise(
         {}, 2, [1, 1, 1], [engines(0), engines(1), None]
@@ -290,15 +287,6 @@ async def test_an_unhealthy_device_is_given_to_no_container(node: Node) -> None:
         await node.offers(1, "ve")
         assert given(await node.start(1, "ve")) == engines(1)
         assert await node.start(1, "ve") is None
-
-
-async def test_what_two_types_match_is_offered_by_neither(node: Node) -> None:
-    node.write("ve")
-    node.write("same", **SAME)
-    async with node.serving():
-        await node.offers(1, "ve")
-        assert given(await node.start(1, "ve")) == engines(1)
-        assert await node.start(1, "same") is None
 
 
 @pytest.mark.parametrize(

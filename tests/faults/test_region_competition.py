@@ -27,7 +27,7 @@ from simulator.driver import DriverStandIn, raw_bitstream
 from simulator.kubelet.pods import Phase, PodState
 from simulator.kubelet.standin import KubeletStandIn
 from tests.plugin.support import REGION, container, functions, pod
-from tests.plugin.test_mode import mapping
+from tests.services.building import function as mapping
 from tests.support import Process, Processes, clean_environment, eventually_async, soak
 
 pytestmark = pytest.mark.anyio
@@ -119,7 +119,7 @@ async def region_node(
     (folder / "api").mkdir()
     async with ApiServerStandIn(folder / "api") as api:
         for number, afu_id in enumerate(AFUS):
-            api.put(mapping(f"m{number}", afu_id))
+            api.put(mapping(f"m{number}", "region", afu=afu_id, namespace="ns"))
         with DriverStandIn(rack.root) as driver:
             node = RegionNode(folder, processes, api, kubelet, rack, driver)
             await kubelet.until(lambda: kubelet.allocatable.get(REGION) == len(cards), PATIENCE)
@@ -257,7 +257,7 @@ async def test_a_bitstream_is_in_memory_only_while_it_is_programmed(
         raw = raw_bitstream(OPENCL_AFU) + os.urandom(20 * MEBIBYTES)
         packed = gzip.compress(make_gbs(A10_INTERFACE, OPENCL_AFU, raw), 1)
         for program in programs:
-            node.api.put(mapping(program[:4], program))
+            node.api.put(mapping(program[:4], "region", afu=program, namespace="ns"))
             node.install(aocx_of(program, packed))
         for function in (NLB3, *programs):
             state = await node.start(function[:4], [function])

@@ -137,51 +137,6 @@ def test_other_overlays_give_the_plugin_those_rights_or_less(tmp_path: Path) -> 
 # Which pods the webhooks review
 
 
-@pytest.mark.parametrize("kind", WEBHOOK_KINDS)
-@pytest.mark.parametrize(
-    ("user", "annotations", "reviewed"),
-    [
-        ({"username": "system:node:n", "groups": ["system:nodes"]}, {"mirror": "0"}, False),
-        ({"username": "system:node:n", "groups": ["system:nodes"]}, {"other": "0"}, True),
-        ({"username": "system:node:n", "groups": ["system:nodes"]}, None, True),
-        ({"username": "system:node:n", "groups": ["others"]}, {"mirror": "0"}, True),
-        ({"username": "system:node:n"}, {"mirror": "0"}, True),
-        ({"username": "mallory", "groups": ["system:nodes"]}, {"mirror": "0"}, True),
-    ],
-)
-def test_mirror_pods_of_kubelets_are_not_reviewed_and_all_others_are(
-    kind: str, user: Json, annotations: Json | None, *, reviewed: bool
-) -> None:
-    pytest.importorskip("cel_expr_python")
-    limits = {"fpga.intel.com/nlb0": "1"}
-    metadata: Json = {"name": "p"}
-    if annotations is not None:
-        metadata["annotations"] = {f"kubernetes.io/config.{key}": "0" for key in annotations}
-    pod = {"metadata": metadata, "spec": {"containers": [{"resources": {"limits": limits}}]}}
-    scope = {"object": pod, "oldObject": None, "request": {"userInfo": user}}
-    conditions = one(rendered("base"), kind, "accelbind")["webhooks"][0]["matchConditions"]
-    holds = all(compile_expression(each["expression"]).holds(scope) for each in conditions)
-    assert holds is reviewed
-
-
-def test_the_guard_is_called_for_containers_with_guarded_resources_only(tmp_path: Path) -> None:
-    pytest.importorskip("cel_expr_python")
-    kind = "ValidatingWebhookConfiguration"
-    guard = one(own_overlay(tmp_path, "guard"), kind, "accelbind")["webhooks"][-1]
-    (expression, _) = [compile_expression(each["expression"]) for each in guard["matchConditions"]]
-
-    def called(**spec: list[Json]) -> bool:
-        containers = {"containers": [{"resources": {"limits": {"cpu": "1"}}}]}
-        return expression.holds({"object": {"spec": containers | spec}})
-
-    guarded, other = {"nvidia.com/gpu": "1"}, {"nvidia.example/gpu": "1", "accelbind.dev/x": "1"}
-    for resources, expected in ((guarded, True), (other, False)):
-        for part in ("limits", "requests"):
-            one_container: list[Json] = [{"name": "a"}, {"resources": {part: resources}}]
-            assert called(containers=one_container) is expected
-            assert called(initContainers=one_container) is expected
-
-
 # What the certificates' account may change, by the expressions of its policy
 
 

@@ -77,17 +77,22 @@ LISTS: list[Any] = [
     [{"resources": {"limits": {"cpu": "1"}, "requests": None}}],
     [{"name": "a"}, ASKING[0]],
     [{"resources": {"limits": None, "requests": {"accelbind.dev/x": None}}}],
-    [{"resources": {"limits": {"nvidia.com/gpu": "1"}}}],
+    [{"name": "a"}, {"resources": {"limits": {"nvidia.com/gpu": "1"}}}],
+    [{"resources": {"limits": {"nvidia.example/gpu": "1"}}}],
 ]
 OF_THE_POD: list[Any] = ["absent", None, {}, {"limits": None}, ASKING[1]["resources"]]
 METADATA: list[Json] = [
     {},
     *[{"annotations": each} for each in (None, {}, {"kubernetes.io/config.mirror": None})],
+    {"annotations": {"kubernetes.io/config.other": "0"}},
 ]
+KUBELET: Json = {"username": "system:node:a", "groups": ["system:nodes"]}
 USERS: list[Json] = [
     {"username": "me"},
     {"username": "system:node:a"},
-    {"username": "system:node:a", "groups": ["system:nodes"]},
+    {"username": "system:node:a", "groups": ["others"]},
+    {"username": "mallory", "groups": ["system:nodes"]},
+    KUBELET,
 ]
 
 
@@ -144,8 +149,8 @@ def test_mirror_pods_are_known_whatever_else_is_null(objects: list[Json]) -> Non
         expression = compile_expression(text)
         for metadata, user in product(METADATA, USERS):
             scope = {"object": {"metadata": metadata}, "request": {"userInfo": user}}
-            mirror = metadata.get("annotations") and "groups" in user
-            assert expression.holds(scope) is not bool(mirror), scope
+            is_mirror = "kubernetes.io/config.mirror" in (metadata.get("annotations") or {})
+            assert expression.holds(scope) is not (is_mirror and user is KUBELET), scope
 
 
 @cache

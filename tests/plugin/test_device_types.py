@@ -1,7 +1,6 @@
 """Devices of device types, from a YAML file to a container and its restart."""
 
 import asyncio
-import json
 import random
 import shutil
 from collections import Counter
@@ -12,14 +11,12 @@ from typing import Any
 import pytest
 import yaml
 
-from plugin.process import Plugin
 from services.devices.model import PluginMode
 from services.devices.types.discover import SysTree
 from services.devices.types.parsing import parse
-from services.kube.events import EventRecord
 from simulator.cards import CardSpec
 from simulator.devices import DEVICES, DeviceTree, SimulatedDevice
-from tests.plugin.support import Bed, container, serving
+from tests.plugin.support import Bed
 from tests.services.devices.types.making import ENGINE
 from tests.support import REPOSITORY, eventually_async
 
@@ -46,69 +43,10 @@ class Engines:
         self.tree.file(f"{entry}/ve_state", 1)
         self.tree.file(f"{entry}/os_state", 0)
 
-    def renumber(self) -> None:
-        """Let the two engines swap their nodes, as a restart of the node may."""
-        shutil.rmtree(self.tree.root / "sys/class/ve")
-        for folder in self.folders:
-            shutil.rmtree(self.tree.root / folder / "ve")
-        for number, folder in enumerate(reversed(self.folders)):
-            self.place(number, folder)
-
 
 @pytest.fixture
 def engines(short_dir: Path) -> Engines:
     return Engines(short_dir)
-
-
-async def test_a_container_gets_the_node_and_the_variables_of_a_device(
-    bed: Bed, engines: Engines, short_dir: Path
-) -> None:
-    values: dict[str, Any] = {"cdi": True, "cdi_dir": short_dir / "cdi"}
-    async with bed.running(PluginMode.NONE, device_types=engines.types, **values) as plugin:
-        await bed.offers(2, VE)
-        publisher = serving(plugin).cdi["accelbind.dev/device"]
-        await eventually_async(lambda: len(publisher.published) == 2)
-        state = await bed.start("p", container("c", VE, 2))
-        (given,) = [state["c"].granted]
-        assert sorted(each.host_path for each in given.devices) == [
-            str(short_dir / f"root/dev/ve{number}") for number in range(2)
-        ]
-        assert {each.permissions for each in given.devices} == {"rw"}
-        assert dict(given.env)["ACCELBIND_VE"] == "0000:b0:00.0,0000:b1:00.0"
-        assert list(given.cdi_devices) == [
-            f"accelbind.dev/device=0000-b{number}-00-0" for number in range(2)
-        ]
-        await bed.kubelet.delete_pod(state)
-    file = json.loads((short_dir / "cdi/accelbind-device.json").read_bytes())
-    assert file["kind"] == "accelbind.dev/device"
-
-
-async def test_a_container_whose_devices_were_renumbered_does_not_start_again(
-    bed: Bed, engines: Engines
-) -> None:
-    events: list[EventRecord] = []
-    async with bed.running(PluginMode.NONE, device_types=engines.types, events=events) as plugin:
-        await bed.offers(2, VE)
-        state = await bed.start("p", container("c", VE, 1))
-        await bed.restart(state)
-        engines.renumber()
-        await eventually_async(
-            lambda: _nodes(plugin) == {"0000-b0-00-0": "ve1", "0000-b1-00-0": "ve0"}
-        )
-        await bed.kubelet.restart_container(state, "c")
-        await bed.kubelet.until(lambda: "delete the pod" in bed.said)
-        assert not state["c"].running
-        assert "the device has another node now" in bed.said
-        (changed,) = {each.message for each in events if each.reason == "DeviceNodeChanged"}
-        assert changed in bed.said
-        await bed.kubelet.delete_pod(state)
-        await bed.offers(2, VE)  # a scan may have seen the devices without their nodes
-        await bed.runs(await bed.start("q", container("c", VE, 1)))
-
-
-def _nodes(plugin: Plugin) -> dict[str, str]:
-    devices = serving(plugin).node.state.advertised.devices()
-    return {each.id: each.nodes[0].name for each in devices if each.nodes}
 
 
 async def test_a_device_whose_file_hangs_takes_nothing_from_cards(

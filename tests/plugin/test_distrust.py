@@ -108,21 +108,6 @@ async def test_a_half_programmed_port_is_unhealthy_until_it_is_programmed(
     assert [each.afu_id for each in driver.programmed] == [NLB0, NLB0]
 
 
-async def test_a_port_that_the_driver_can_not_program_is_unhealthy_in_mode_region(
-    bed: Bed,
-) -> None:
-    """It is released to a virtual function; mode af offers what it shows."""
-    add_card(bed)
-    bed.rack.move_to_vf(ADDRESS)
-    async with bed.running(AF):
-        await bed.offers(1, OFFERED)
-    async with bed.running(PluginMode.REGION) as plugin:
-        await bed.kubelet.until(lambda: bed.kubelet.capacity.get(REGION) == 1)
-        (device,) = serving(plugin).node.state.advertised.devices()
-        assert [each.code for each in device.reasons] == ["port-released"]
-        assert bed.kubelet.allocatable[REGION] == 0
-
-
 async def test_no_region_is_offered_until_records_are_deleted_and_the_mode_is_written(
     bed: Bed,
 ) -> None:

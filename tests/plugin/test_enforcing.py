@@ -1,8 +1,6 @@
 """Mappings asked on the node, and what is remembered of the answers."""
 
 import copy
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -37,35 +35,40 @@ def card(rack: Rack) -> str:
 
 async def start(bed: Bed, resource: str) -> PodState:
     await bed.offers(1, resource)
-    return await bed.start("p", container("c", resource))
+    return await bed.start("p", container("c", resource, env=functions(NLB0)))
 
 
+@pytest.mark.usefixtures("driver")
 @pytest.mark.parametrize(
-    ("mode", "values", "text"),
+    ("mode", "resource", "enforced", "mapping"),
     [
-        (DEVEL, {}, "no FpgaRegion in namespace ns maps"),
-        (
-            PluginMode.AF,
-            {"enforce_mappings": "always"},
-            "no AcceleratorFunction of mode af in namespace ns maps",
-        ),
+        (DEVEL, REGION, "auto", "FpgaRegion"),
+        (PluginMode.REGION, REGION, "auto", "AcceleratorFunction of mode region"),
+        (PluginMode.AF, AF, "always", "AcceleratorFunction of mode af"),
     ],
 )
 async def test_devices_are_for_namespaces_that_map_them(
-    bed: Bed, mode: PluginMode, values: dict[str, Any], text: str
+    bed: Bed, mode: PluginMode, resource: str, enforced: str, mapping: str
 ) -> None:
-    resource = REGION if mode is DEVEL else AF
+    bed.install(NLB0)
     bed.pods.mapped = EMPTY_INDEX
-    async with bed.running(mode, **values):
+    async with bed.running(mode, enforce_mappings=enforced):
         started = await start(bed, resource)
         assert not started["c"].started
         assert "code = PermissionDenied" in bed.said
-        assert (
-            f'container "c" of pod ns/p was given {resource}, and {text} that: request a'
-            " name that is mapped, or ask an administrator for a mapping"
-        ) in bed.said
-        bed.pods.mapped = mapping_both_functions("af")
+        assert f"no {mapping} in namespace ns maps that: " in bed.said
+        bed.pods.mapped = mapping_both_functions("af" if resource == AF else "region")
         await bed.runs(started)
+
+
+async def test_a_log_folder_alone_says_nothing_of_a_pods_namespace(bed: Bed) -> None:
+    """Whoever can make a folder in /var/log/pods could name a namespace that maps everything."""
+    async with bed.running(DEVEL):
+        await bed.offers(1, REGION)
+        unknown = pod("p", container("c", REGION))
+        started = await bed.kubelet.settled(await bed.kubelet.admit(unknown))
+        assert not started["c"].started
+        assert "the API server has no pod ns/p" in bed.said
 
 
 async def test_without_an_api_server_auto_asks_nobody_and_always_refuses(bed: Bed) -> None:
@@ -76,35 +79,6 @@ async def test_without_an_api_server_auto_asks_nobody_and_always_refuses(bed: Be
     async with running(settings(bed.folder, DEVEL, enforce_mappings="always")):
         assert not (await start(bed, REGION))["c"].started
         assert "this plugin has no access to the API server" in bed.said
-
-
-def another_uid(spec: dict[str, Any]) -> None:
-    spec["metadata"]["uid"] = "uid-of-its-successor"
-
-
-def another_node(spec: dict[str, Any]) -> None:
-    spec["spec"]["nodeName"] = "n2"
-
-
-async def test_a_log_folder_alone_says_nothing_of_a_pods_namespace(bed: Bed) -> None:
-    """Whoever can make a folder in /var/log/pods could name a namespace that maps everything."""
-    changes: list[tuple[Callable[[dict[str, Any]], None] | None, str]] = [
-        (None, "the API server has no pod ns/p0"),
-        (another_uid, "pod ns/p1 has been replaced"),
-        (another_node, 'has pod ns/p2 on node "n2", and this is "n1"'),
-    ]
-    async with bed.running(DEVEL):
-        for number, (change, text) in enumerate(changes):
-            await bed.offers(1, REGION)
-            spec = pod(f"p{number}", container("c", REGION))
-            if change is not None:
-                change(bed.pods.add(copy.deepcopy(spec)))
-            started = await bed.kubelet.settled(await bed.kubelet.admit(spec))
-            assert not started["c"].started
-            assert text in bed.said
-            bed.pods.add(spec)
-            await bed.runs(started)
-            await bed.kubelet.delete_pod(started)
 
 
 @pytest.mark.usefixtures("driver")

@@ -1,9 +1,7 @@
 """The plugin and a kubelet that does all that kubelets do, in one process."""
 
 import asyncio
-import json
 import os
-import shutil
 import socket
 import time
 from collections.abc import AsyncIterator, Callable
@@ -17,7 +15,6 @@ import grpc.aio
 import pytest
 
 from plugin.process import Plugin
-from services.devices.cdi import KIND
 from services.devices.hardware.events import follow_card_events
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import deviceplugin_pb2_grpc as rpc
@@ -26,10 +23,9 @@ from services.node import registration
 from services.node.node_lock import NodeLock
 from services.node.registration import RegistrationState
 from services.process.errors import AccelbindError, KubeletError
-from simulator.card_faults import Fault
-from simulator.cards import NLB3, CardSpec, Rack
+from simulator.cards import CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
-from tests.plugin.support import AF, Bed, container, running, serving, settings
+from tests.plugin.support import AF, Bed, running, serving, settings
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -62,23 +58,6 @@ async def is_ready(plugin: Plugin) -> bool:
 
 
 # Registering, and what a pod gets ----------------------------------------------------------------
-
-
-@pytest.mark.usefixtures("card")
-async def test_devices_are_described_for_the_runtime_and_named_where_asked_for(bed: Bed) -> None:
-    folder = bed.folder / "cdi"
-    for cdi, names in ((True, ("intel.cdi.k8s.io/fpga=dfl-port.0",)), (False, ())):
-        async with bed.running(cdi_dir=folder, cdi=cdi) as plugin:
-            await bed.offers(1)
-            cdi_file = serving(plugin).cdi[KIND]
-            await eventually_async(partial(getattr, cdi_file, "published"))
-            started = await bed.start(f"p-{cdi}".lower(), container("c", AF))
-            assert started["c"].granted.cdi_devices == names
-            assert [each.container_path for each in started["c"].granted.devices] == [
-                "/dev/dfl-port.0"
-            ]
-            await bed.kubelet.delete_pod(started)
-        assert json.loads((folder / "accelbind-fpga.json").read_bytes())["cdiVersion"] == "0.5.0"
 
 
 # Kubelets that come, go and restart --------------------------------------------------------------
@@ -206,31 +185,6 @@ async def test_another_kubelet_is_registered_with_before_the_first_has_asked(
         assert trouble(plugin) == "the kubelet restarted during the registration"
 
 
-@pytest.mark.parametrize("served", [True, False])
-@pytest.mark.usefixtures("card")
-async def test_a_mounted_folder_that_was_removed_ends_the_plugin(
-    short_dir: Path, served: bool
-) -> None:
-    host = short_dir / "host"
-    host.mkdir()
-    (short_dir / "k").mkdir()
-    folder = os.open(host, os.O_RDONLY)
-    try:  # such a link leads to a folder that was removed, as a mount does
-        plugins_folder(short_dir / "k").symlink_to(f"/proc/self/fd/{folder}")
-        plugin = Plugin(settings(short_dir))
-        if not served:
-            shutil.rmtree(host)
-        task = asyncio.create_task(plugin.serve(asyncio.Event()))
-        if served:
-            await eventually_async(lambda: state(plugin) is RegistrationState.WAITING)
-            shutil.rmtree(host)
-        async with asyncio.timeout(60):
-            with pytest.raises(KubeletError, match="was removed on the host"):
-                await task
-    finally:
-        os.close(folder)
-
-
 @pytest.mark.parametrize(
     ("values", "text"),
     [
@@ -318,21 +272,6 @@ async def test_what_its_last_card_leaves_is_a_capacity_of_nothing_even_if_the_st
             bed.rack.remove_card(card)
             await eventually_async(lambda: serving(plugin).node.state.advertised.resources == {})
         await bed.kubelet.until(lambda: not any(bed.kubelet.capacity.values()))
-
-
-async def test_a_port_that_breaks_is_unhealthy_heals_and_may_move_to_another_resource(
-    bed: Bed, card: str
-) -> None:
-    bed.rack.add_card(CardSpec())
-    async with bed.running():
-        await bed.offers(2)
-        bed.rack.break_(card, Fault.AFU_EMPTY)
-        await bed.offers(1)
-        assert bed.kubelet.capacity == {AF: 2}, "a port that goes bad keeps its resource"
-        bed.rack.heal(card, Fault.AFU_EMPTY)
-        await bed.offers(2)
-        bed.rack.set_afu(card, NLB3)
-        await bed.kubelet.until(lambda: sorted(bed.kubelet.capacity.values()) == [1, 1])
 
 
 @pytest.mark.usefixtures("card")

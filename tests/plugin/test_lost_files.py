@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 
 from plugin.process import Plugin
 from services.devices.model import PluginMode
+from services.kubelet.sockets import plugins_folder
 from services.process.errors import AccelbindError
 from simulator.cards import CardSpec, Rack
 from tests.damages import link, remove_folder, replace_by_folder, restored, truncate, written
@@ -133,20 +134,29 @@ async def test_the_hook_is_answered_after_its_socket_was_lost(bed: Bed, damage: 
         assert (code, "which the kubelet has not allocated to it" in text) == (1, True), text
 
 
-@pytest.mark.parametrize("which", ["cdi", "state"])
+@pytest.mark.parametrize(
+    ("which", "from_the_start"),
+    [("cdi", False), ("state", False), ("device-plugins", False), ("device-plugins", True)],
+)
 async def test_a_mounted_folder_that_was_removed_ends_the_plugin(
-    short_dir: Path, which: str
+    short_dir: Path, which: str, *, from_the_start: bool
 ) -> None:
-    host = short_dir / "host"
+    host, kubelet = short_dir / "host", short_dir / "k"
     host.mkdir()
-    (short_dir / "k/device-plugins").mkdir(parents=True)
+    kubelet.mkdir()
+    place = plugins_folder(kubelet) if which == "device-plugins" else short_dir / which
+    if which != "device-plugins":
+        plugins_folder(kubelet).mkdir()
     folder = os.open(host, os.O_RDONLY)
     try:  # such a link leads to a folder that was removed, as a mount does
-        (short_dir / which).symlink_to(f"/proc/self/fd/{folder}")
+        place.symlink_to(f"/proc/self/fd/{folder}")
         plugin = Plugin(settings(short_dir, cdi_dir=short_dir / "cdi"))
+        if from_the_start:
+            shutil.rmtree(host)
         task = asyncio.create_task(plugin.serve(asyncio.Event()))
-        await eventually_async(lambda: plugin.face and plugin.face.node.state.inventory)
-        await eventually_async(lambda: removed(host))
+        if not from_the_start:
+            await eventually_async(lambda: plugin.face and plugin.face.node.state.inventory)
+            await eventually_async(lambda: removed(host))
         async with asyncio.timeout(60):
             with pytest.raises(AccelbindError, match=f"{which} was removed on the host"):
                 await task

@@ -17,7 +17,7 @@ from plugin.process import Plugin
 from services.devices.model import PluginMode
 from services.process.errors import ClusterError
 from simulator.apiserver.standin import ApiServerStandIn
-from simulator.cards import A10_INTERFACE, NLB0, CardSpec
+from simulator.cards import NLB0, CardSpec
 from simulator.kubelet.standin import KubeletStandIn
 from tests.plugin.support import (
     AF,
@@ -31,6 +31,7 @@ from tests.plugin.support import (
 )
 from tests.plugin.test_process import sockets
 from tests.recorded import write_last_mode
+from tests.services.building import function
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -50,17 +51,6 @@ def annotate(api: ApiServerStandIn, mode: str | None) -> None:
     annotations = {} if mode is None else {ANNOTATION: mode}
     metadata = {"name": "n1", "annotations": annotations}
     api.put({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {}, "status": {}})
-
-
-def mapping(name: str, afu: str = "") -> dict[str, Any]:
-    """A function by its name, or a region."""
-    region = {"interfaceId": A10_INTERFACE}
-    return {
-        "apiVersion": "fpga.intel.com/v2",
-        "kind": "AcceleratorFunction" if afu else "FpgaRegion",
-        "metadata": {"name": name, "namespace": "ns"},
-        "spec": region | {"afuId": afu, "mode": "region"} if afu else region,
-    }
 
 
 def with_api(bed: Bed, api: ApiServerStandIn, **values: Any) -> AbstractAsyncContextManager[Plugin]:
@@ -133,7 +123,7 @@ async def test_a_changed_annotation_counts_at_the_next_start_and_pods_run_on(
         started = await bed.start("p", container("c", AF))
         annotate(api, "region")
         api.put(spec := pod("q", container("c", REGION, 1, functions(NLB0))))
-        api.put(mapping("nlb0", NLB0))
+        api.put(function("nlb0", "region", namespace="ns"))
     assert node_requests(api) == 1
     async with with_api(bed, api):
         await bed.kubelet.until(lambda: bed.kubelet.capacity.get(REGION) == 2, timeout=PATIENCE)
@@ -147,23 +137,6 @@ async def test_a_changed_annotation_counts_at_the_next_start_and_pods_run_on(
         assert len(sockets(bed.folder)) == 3, "a pod still has a device of the other mode"
         await bed.kubelet.delete_pod(started)
         await eventually_async(lambda: len(sockets(bed.folder)) == 2)
-
-
-async def test_two_modes_serve_the_same_resource_one_after_the_other(
-    bed: Bed, api: ApiServerStandIn
-) -> None:
-    bed.rack.add_card(CardSpec())
-    annotate(api, "region")
-    spec = pod("p", container("c", REGION))
-    api.put(spec)
-    api.put(mapping("devel"))
-    async with with_api(bed, api):
-        await offers(bed.kubelet, region=1)
-    annotate(api, "regiondevel")
-    async with with_api(bed, api):
-        await offers(bed.kubelet, region=1)
-        given = await bed.kubelet.settled(await bed.kubelet.admit(spec))
-        assert {each.container_path for each in given["c"].granted.devices} >= {"/dev/dfl-fme.0"}
 
 
 async def test_an_annotation_that_names_no_mode_is_reported(

@@ -42,32 +42,6 @@ async def test_a_container_gets_a_function_and_keeps_it(bed: Bed, node: OfsNode)
         await bed.offers(2, HSSI)
 
 
-async def test_a_container_whose_group_has_another_number_does_not_start_again(
-    bed: Bed, node: OfsNode
-) -> None:
-    async with bed.running(PluginMode.AF, enforce_mappings="never") as plugin:
-        await bed.offers(1, MEM)
-        state = await bed.start("p", container("c", MEM, 1))
-        await bed.restart(state)
-        # In one step: a function without a group is no longer known while a container has it.
-        node.tree.entry("", "vfio", "7", "242:7", "vfio/7")
-        node.tree.link("sys/kernel/iommu_groups/7/devices/" + FIRST, node.path(FIRST))
-        link, other = (node.folder(FIRST) / name for name in ("iommu_group", "other_group"))
-        node.tree.link(f"{node.path(FIRST)}/other_group", "sys/kernel/iommu_groups/7")
-        other.replace(link)
-        (node.root / "sys/class/vfio/1770").unlink()
-
-        def is_renumbered() -> bool:
-            devices = serving(plugin).node.state.advertised.devices()
-            return [each.nodes[0].name for each in devices if each.healthy] == ["vfio/7"]
-
-        await eventually_async(is_renumbered)
-        await bed.kubelet.restart_container(state, "c")
-        await bed.kubelet.until(lambda: "delete the pod" in bed.said)
-        assert not state["c"].running
-        await bed.kubelet.delete_pod(state)
-
-
 async def test_a_container_starts_again_after_a_restart_of_the_plugin(
     bed: Bed, node: OfsNode
 ) -> None:

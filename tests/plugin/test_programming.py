@@ -12,13 +12,12 @@ from services.bitstreams.model import Bitstream
 from services.bitstreams.storage import BitstreamStorage
 from services.devices.model import PluginMode
 from services.kube.events import EventRecord
-from services.mappings.index import EMPTY_INDEX
 from services.node import regions
 from services.node.service import NodeService
-from simulator.bitstreams import OPENCL_AFU, gbs_metadata, gbs_of, make_aocx
+from simulator.bitstreams import gbs_metadata, gbs_of
 from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec
 from simulator.driver import DriverStandIn, raw_bitstream
-from tests.plugin.support import REGION, Bed, container, functions, mapping_both_functions
+from tests.plugin.support import REGION, Bed
 from tests.support import eventually_async
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("driver")]
@@ -80,17 +79,6 @@ async def test_a_port_is_programmed_once_whatever_it_shows_and_again_if_it_was_l
         assert programmed(driver) == [NLB0, NLB0]
 
 
-async def test_an_opencl_program_is_known_by_its_record(bed: Bed, driver: DriverStandIn) -> None:
-    """The port shows the id that all programs share."""
-    add_card(bed, NLB0)
-    data = make_aocx(A10_INTERFACE, PROGRAM, raw_bitstream(OPENCL_AFU))
-    bed.install_file("x.aocx", data)
-    async with bed.running(MODE, enforce_mappings="never"):
-        await bed.restart(await bed.wants("p", PROGRAM))
-    assert programmed(driver) == [OPENCL_AFU]
-    assert done(driver) == ["programmed", "reset", "reset"]
-
-
 async def test_a_missing_bitstream_is_named_in_the_pods_events_and_heals_once_installed(
     bed: Bed,
 ) -> None:
@@ -110,18 +98,6 @@ async def test_a_missing_bitstream_is_named_in_the_pods_events_and_heals_once_in
     failed = next(each for each in told if each.object.kind == "Pod")
     assert (failed.reason, failed.warning) == ("ProgrammingFailed", True)
     assert "no bitstream for AFU" in failed.message
-
-
-async def test_an_init_and_an_app_container_that_share_a_region_program_it_once(
-    bed: Bed, driver: DriverStandIn
-) -> None:
-    add_card(bed, NLB3)
-    bed.install(NLB0)
-    async with bed.running(MODE):
-        await bed.offers(1, REGION)
-        init, app = (container(name, REGION, 1, functions(NLB0)) for name in ("init", "c"))
-        await bed.runs(await bed.start("p", app, init=[init]))
-        assert done(driver) == ["programmed", "reset", "reset"]
 
 
 async def test_every_port_of_a_region_carries_what_was_asked_for_and_is_reset(
@@ -189,22 +165,6 @@ async def test_a_clock_below_what_a_function_asks_for_is_reported_at_each_start(
 
 
 # What is refused ---------------------------------------------------------------------------------
-
-
-async def test_what_the_namespace_does_not_map_is_not_programmed(
-    bed: Bed, driver: DriverStandIn
-) -> None:
-    add_card(bed, NLB0)
-    bed.install(NLB3)
-    bed.pods.mapped = EMPTY_INDEX
-    async with bed.running(MODE):
-        started = await bed.wants("p", NLB3)
-        assert not started["c"].started
-        assert "code = PermissionDenied" in bed.said
-        assert "no AcceleratorFunction of mode region in namespace ns maps that" in bed.said
-        assert driver.done == []
-        bed.pods.mapped = mapping_both_functions()
-        await bed.runs(started)
 
 
 # What is slow, or hangs --------------------------------------------------------------------------

@@ -227,15 +227,6 @@ async def test_an_unread_answer_counts_until_it_is_given_up_and_one_without_room
         unread.transport.abort()
 
 
-async def test_a_large_answer_arrives_whole(tmp_path: Path) -> None:
-    async with serving(tmp_path, much) as server:
-        reader, writer = await connect(server)
-        writer.write(START + b"Connection: close\r\n\r\n")
-        _, _, content = (await asyncio.wait_for(reader.read(), 60)).partition(b"\r\n\r\n")
-        assert content.count(b" ") == MUCH
-        writer.transport.abort()
-
-
 @pytest.mark.usefixtures("young_heap")
 async def test_nothing_is_left_of_a_connection_that_its_client_resets(tmp_path: Path) -> None:
     """A timer that kept it for 120 s would let anybody fill the memory."""

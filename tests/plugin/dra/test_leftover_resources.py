@@ -106,23 +106,6 @@ async def test_a_node_moves_to_dra_and_back_without_a_restart_of_the_kubelet(
         assert back["c"].running
 
 
-@pytest.mark.usefixtures("driver")
-async def test_a_resource_that_only_an_ended_plugin_had_is_withdrawn_once(
-    bed: Bed, kubelet: KubeletStandIn
-) -> None:
-    device = bed.add_fpga()
-    bed.install(NLB0)
-    async with running(settings(bed.folder, PluginMode.REGION), Pods()):
-        await kubelet.until(lambda: kubelet.allocatable.get(REGION) == 1)
-    async with bed.running(cdi_dir=bed.folder / "k/cdi"):
-        await kubelet.until(lambda: calls(kubelet, "Disconnected") == 2)
-        options = kubelet.devices.registered.registered[REGION].options
-        assert options is not None
-        assert not options.pre_start_required
-        await of_claim(bed, kubelet, "p", device)
-    assert calls(kubelet, "Register") == 2
-
-
 async def test_a_resource_that_another_plugin_serves_is_left_to_it(
     bed: Bed, kubelet: KubeletStandIn
 ) -> None:

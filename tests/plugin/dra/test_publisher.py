@@ -293,17 +293,6 @@ async def test_what_was_programmed_last_comes_last_also_after_a_restart(node: Fa
     assert node.writes() == writes
 
 
-async def test_of_70_devices_one_is_removed(node: FakeNode) -> None:
-    cards = [card(number) for number in range(70)]
-    async with node.publishing(*cards):
-        assert [len(each["spec"]["devices"]) for each in node.slices()] == [64, 6]
-        node.scan(*cards[:3], *cards[4:])
-        await node.shows(*cards[:3], *cards[4:])
-        node.scan(cards[0])
-        await node.shows(cards[0])
-        await eventually_async(lambda: len(node.slices()) == 1)
-
-
 async def test_a_slice_that_others_change_is_written_again(
     node: FakeNode,
 ) -> None:

@@ -92,17 +92,6 @@ async def test_a_kubelet_is_seen_when_it_comes_goes_and_restarts(path: Path) -> 
         assert folder.kubelet is None
 
 
-async def test_the_folder_may_go_and_come_back(path: Path) -> None:
-    shutil.rmtree(path)
-    async with checking(path) as folder:
-        for _ in range(3):
-            make(path)
-            make_socket(path / "kubelet.sock")
-            seen = await folder.present()
-            shutil.rmtree(path)
-            await replaced(folder, seen)
-
-
 async def test_who_is_about_to_register_gets_the_kubelet_of_now(path: Path) -> None:
     folder = KubeletFolder(path)  # which doesn't check by itself until it runs
     make_socket(path / "kubelet.sock")
