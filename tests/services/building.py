@@ -1,5 +1,6 @@
 """Pods and mappings for the tests of the domain, as plain objects that JSON knows."""
 
+import copy
 import json
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -7,7 +8,7 @@ from typing import Any, TypeAlias
 import jsonpatch
 
 from services.admission.mutate import Patched, Policy, Refused, Unchanged, mutate
-from services.mappings.index import MappingIndex, NamespaceMappings, build_index
+from services.mappings.index import MappingIndex, build_index
 from services.mappings.model import Rejected, parse
 from services.pods.pod import Pod, decode_pod
 
@@ -82,9 +83,9 @@ USUAL = (
 )
 
 
-def usual() -> NamespaceMappings:
-    """What namespace default maps in most tests."""
-    return index(*USUAL).namespace("default")
+KNOWN = index(*USUAL)
+"""The mappings of most tests."""
+ANY = Policy()
 
 
 def container(
@@ -124,9 +125,9 @@ def decode(obj: Object) -> Pod:
 
 
 def judge(
-    obj: Object, mappings: NamespaceMappings | None = None, policy: Policy | None = None
+    obj: Object, known: MappingIndex = KNOWN, policy: Policy = ANY
 ) -> Unchanged | Patched | Refused:
-    return mutate(decode(obj), usual() if mappings is None else mappings, policy or Policy())
+    return mutate(decode(obj), known.namespace("default"), policy, policy.shared(known))
 
 
 def apply(obj: Object, result: Patched) -> Object:
@@ -136,25 +137,46 @@ def apply(obj: Object, result: Patched) -> Object:
     return patched
 
 
-def mutated(
-    obj: Object, mappings: NamespaceMappings | None = None, policy: Policy | None = None
-) -> Object:
+def mutated(obj: Object, known: MappingIndex = KNOWN, policy: Policy = ANY) -> Object:
     """The pod after a patch that must be there, and that leaves nothing for a second pass."""
-    result = judge(obj, mappings, policy)
+    result = judge(obj, known, policy)
     assert isinstance(result, Patched), result
     after = apply(obj, result)
-    assert isinstance(judge(after, mappings, policy), Unchanged)
+    assert isinstance(judge(after, known, policy), Unchanged)
     return after
 
 
-def refused(
-    obj: Object, mappings: NamespaceMappings | None = None, policy: Policy | None = None
-) -> Refused:
-    result = judge(obj, mappings, policy)
+def refused(obj: Object, known: MappingIndex = KNOWN, policy: Policy = ANY) -> Refused:
+    result = judge(obj, known, policy)
     assert isinstance(result, Refused), result
     assert len(result.message) <= 2000
     assert "\n" not in result.message
     return result
+
+
+def first(obj: Object, kind: str = "containers") -> Any:
+    return obj["spec"][kind][0]
+
+
+def note_of(obj: Object) -> Any:
+    """What a pod's annotation says was requested."""
+    annotations = obj.get("metadata", {}).get("annotations", {})
+    return json.loads(annotations.get("accelbind.dev/requested", "{}"))
+
+
+def with_note(obj: Object, note: object) -> Object:
+    """The pod with such an annotation, and no other."""
+    annotations = {"accelbind.dev/requested": json.dumps(note)}
+    return obj | {"metadata": obj["metadata"] | {"annotations": annotations}}
+
+
+def set_again(obj: Object, limits: Object, *parts: str) -> Object:
+    """The pod after somebody set names in both parts of its first container, or in one."""
+    after = copy.deepcopy(obj)
+    for part in parts or ("limits", "requests"):
+        resources = first(after).setdefault("resources", {})
+        resources.setdefault(part, {}).update(limits)
+    return after
 
 
 def pair(number: int, interface: str = ARRIA, afu: str = NLB0) -> list[Object]:

@@ -24,6 +24,7 @@ from tests.services.building import (
     apply,
     container,
     decode,
+    note_of,
     pod,
 )
 
@@ -94,10 +95,6 @@ def change(data: st.DataObject, obj: Object) -> None:
             spec["containers"].append(data.draw(containers(f"more-{len(spec['containers'])}")))
 
 
-def note_of(obj: Object) -> Any:
-    return json.loads(obj.get("metadata", {}).get("annotations", {}).get(NOTE, "{}"))
-
-
 def all_containers(obj: Object) -> list[Object]:
     return [*obj["spec"]["containers"], *obj["spec"]["initContainers"]]
 
@@ -158,7 +155,7 @@ def bare(obj: Object) -> Object:
 
 def check_patched(before: Object, after: Object) -> None:
     """Check that a patch changed nothing but what mappings may, and leaves nothing to do."""
-    assert isinstance(accelerators.judge(after, POLICY), Unchanged)
+    assert isinstance(accelerators.judge(after, policy=POLICY), Unchanged)
     assert bare(after) == bare(before)
     for one, other in zip(all_containers(before), all_containers(after), strict=True):
         assert not {*NAMES, *FPGA} & {*other["resources"]["limits"]}
@@ -201,7 +198,7 @@ def test_only_what_mappings_say_changes_and_the_guard_admits_what_follows_from_n
 ) -> None:
     made = data.draw(pods())
     for step in range(data.draw(st.integers(1, 4))):
-        result = accelerators.judge(made, POLICY)
+        result = accelerators.judge(made, policy=POLICY)
         if isinstance(result, Refused):
             return
         if isinstance(result, Patched):

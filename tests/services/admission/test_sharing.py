@@ -20,8 +20,6 @@ from tests.services.building import (
     STRATIX_REGION,
     Object,
     container,
-    function,
-    index,
     judge,
     mutated,
     pair,
@@ -85,33 +83,10 @@ def test_containers_that_can_not_be_confused_are_admitted(admitted: Object) -> N
     assert isinstance(judge(after), Unchanged)
 
 
-def test_two_names_of_one_function_are_one_function() -> None:
-    mappings = index(
-        function("nlb0", "region"), function("same", "region"), function("nlb3", "region", afu=NLB3)
-    ).namespace("default")
-    both = {LOGICAL + "nlb0": "1", LOGICAL + "same": "1"}
-    mutated(pod(asks("app", "nlb0", "nlb0"), init=[container("setup", both)]), mappings)
-    refused(pod(container("app", both), init=[asks("setup", "nlb3")]), mappings)
-
-
-def test_functions_that_variables_spell_twice_are_wanted_twice() -> None:
-    app = container("app", {REGION: "2"}, env=[*pair(1), *pair(2)])
-    other = container("setup", {REGION: "1"}, env=pair(1, afu=NLB3))
-    same = container("setup", {REGION: "2"}, env=[*pair(1), *pair(2)])
-    refused(pod(app, init=[other]))
-    assert isinstance(judge(pod(app, init=[same])), Unchanged)
-
-
 def use(name: str, units: int, *wants: str, kind: str = "app") -> sharing.RegionUse:
     """What a container uses of a resource r."""
     ref = ContainerRef(Container(name), f"/{name}", init=kind != "app", sidecar=kind == "sidecar")
     return sharing.RegionUse(ref, {"r": units}, {"r": Counter(("region", want) for want in wants)})
-
-
-def test_units_for_anything_take_what_nobody_wants() -> None:
-    """Of three units two want f and g, and the third may keep the second f."""
-    uses = [use("i", 2, "f", "f", kind="init"), use("a", 3, "f", "g")]
-    assert list(sharing.conflicts(uses)) == []
 
 
 def test_a_container_without_functions_takes_either_of_two_devices() -> None:

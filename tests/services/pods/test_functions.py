@@ -16,6 +16,7 @@ from services.pods.refusals import MAX_REFUSALS
 from tests.services.building import (
     AF_NLB0,
     ARRIA,
+    KNOWN,
     NLB0,
     NLB3,
     REGION,
@@ -28,7 +29,6 @@ from tests.services.building import (
     pair,
     pod,
     refused,
-    usual,
 )
 
 LOGICAL = "fpga.intel.com/"
@@ -113,7 +113,9 @@ def test_a_reserved_name_can_not_hide_behind_an_escape() -> None:
     text = json.dumps(pod(container("app", {REGION: "1"}, env=env)), separators=(",", ":"))
     hidden = text.replace("FPGA_", "\\u0046PGA_")
     assert "FPGA_" not in hidden
-    assert isinstance(mutate(decode_pod(hidden.encode()), usual(), Policy()), Refused)
+    assert isinstance(
+        mutate(decode_pod(hidden.encode()), KNOWN.namespace("default"), Policy()), Refused
+    )
 
 
 def test_pairs_may_have_any_order_and_number() -> None:
@@ -168,7 +170,7 @@ def test_two_domains_cover_the_variables_of_one_region_together() -> None:
     ids=["another form", "unpaired", "not mapped"],
 )
 def test_no_more_problems_are_looked_for_than_are_shown(variables: list[EnvVar]) -> None:
-    checked = permitted_functions(variables, usual(), {})
+    checked = permitted_functions(variables, KNOWN.namespace("default"), {})
     assert len(checked.problems) == MAX_REFUSALS
     assert len(read_functions(variables).problems) in (0, MAX_REFUSALS)
 

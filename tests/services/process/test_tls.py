@@ -1,12 +1,16 @@
+"""Certificates of a server, as its clients see them, and those that its clients show."""
+
 import asyncio
 import contextlib
 import os
 import ssl
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import uvloop
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
@@ -14,21 +18,30 @@ from structlog.testing import capture_logs
 
 from services.process.errors import CertificateError
 from services.process.tls import CertificateSource
+from tests.client_certificates import ClientAuthority, showing
 from tests.odd_certificates import KEY, ODD
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
 
-BEGINS = datetime(2026, 1, 1, tzinfo=UTC)
+NOW = datetime.now(UTC).replace(microsecond=0)
+VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
+NO_PAIR = "not a certificate and its unencrypted key"
 Pair = tuple[bytes, bytes]
 
 
+def pem_of(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey, password: bytes = b"") -> bytes:
+    encryption = (
+        serialization.BestAvailableEncryption(password)
+        if password
+        else serialization.NoEncryption()
+    )
+    form = serialization.PrivateFormat.PKCS8
+    return key.private_bytes(serialization.Encoding.PEM, form, encryption)
+
+
 def pair(
-    kind: str = "ec",
-    *,
-    begins: datetime = BEGINS,
-    ends: datetime = BEGINS + timedelta(days=365),
-    password: bytes | None = None,
+    kind: str = "ec", *, lasts: timedelta = timedelta(days=365), password: bytes = b""
 ) -> Pair:
     key = (
         ec.generate_private_key(ec.SECP256R1())
@@ -42,17 +55,11 @@ def pair(
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(begins)
-        .not_valid_after(ends)
+        .not_valid_before(NOW - timedelta(days=1))
+        .not_valid_after(NOW + lasts)
         .sign(key, hashes.SHA256())
     )
-    return certificate.public_bytes(serialization.Encoding.PEM), key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.BestAvailableEncryption(password)
-        if password
-        else serialization.NoEncryption(),
-    )
+    return certificate.public_bytes(serialization.Encoding.PEM), pem_of(key, password)
 
 
 def write(folder: Path, content: Pair) -> tuple[Path, Path]:
@@ -62,19 +69,34 @@ def write(folder: Path, content: Pair) -> tuple[Path, Path]:
     return paths
 
 
-def source(folder: Path, content: Pair | None = None) -> CertificateSource:
-    return CertificateSource(
-        *write(folder, content or pair()), clock=lambda: BEGINS.timestamp() + 86400
-    )
+def source(
+    folder: Path, content: Pair | None = None, client_ca: Path | None = None
+) -> CertificateSource:
+    return CertificateSource(*write(folder, content or pair()), client_ca=client_ca)
 
 
 def der(content: Pair) -> bytes:
     return ssl.PEM_cert_to_DER_cert(content[0].decode())
 
 
+@dataclass
+class Seen:
+    """A connection, with the certificates that its two ends showed each other."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    server: bytes
+    client: str
+
+
 @contextlib.asynccontextmanager
 async def served(certificates: CertificateSource) -> AsyncIterator[int]:
+    """The port of a server that says whose certificate it was shown, and repeats each line."""
+
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        shown = writer.get_extra_info("ssl_object").getpeercert() or {}
+        names = [value for part in shown.get("subject", ()) for _, value in part]
+        writer.write(f"{','.join(names)}\n".encode())
         while line := await reader.readline():
             writer.write(line)
         writer.close()
@@ -84,31 +106,38 @@ async def served(certificates: CertificateSource) -> AsyncIterator[int]:
         yield server.sockets[0].getsockname()[1]
 
 
-async def connect(
-    port: int, *, name: str | None = None, newest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+@contextlib.asynccontextmanager
+async def connected(
+    port: int, *shown: Path, name: str = "127.0.0.1", newest: ssl.TLSVersion = VERSIONS[-1]
+) -> AsyncIterator[Seen]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     context.maximum_version = newest
-    return await asyncio.open_connection(
-        "127.0.0.1", port, ssl=context, server_hostname=name or "127.0.0.1"
+    reader, writer = await asyncio.open_connection(
+        "127.0.0.1", port, ssl=showing(context, shown or None), server_hostname=name
     )
+    try:
+        line = await asyncio.wait_for(reader.readline(), 60)
+        if not line:
+            raise ConnectionError
+        server = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        yield Seen(reader, writer, server, line.decode().strip())
+    finally:
+        writer.transport.abort()
 
 
-async def shown(
-    port: int, *, name: str | None = None, newest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3
-) -> bytes:
-    reader, writer = await connect(port, name=name, newest=newest)
-    tls: ssl.SSLObject = writer.get_extra_info("ssl_object")
-    found = tls.getpeercert(binary_form=True)
-    writer.write(b"hello\n")
-    assert await reader.readline() == b"hello\n"
-    writer.close()
+async def shown(port: int, *, name: str = "x", newest: ssl.TLSVersion = VERSIONS[-1]) -> bytes:
+    async with connected(port, name=name, newest=newest) as seen:
+        return seen.server
+
+
+async def asked(port: int, *pair: Path, newest: ssl.TLSVersion = VERSIONS[-1]) -> str:
+    """Who the server says we are; nothing if it doesn't speak to us."""
     with contextlib.suppress(OSError):
-        await writer.wait_closed()
-    assert found is not None
-    return found
+        async with connected(port, *pair, newest=newest) as seen:
+            return seen.client
+    return ""
 
 
 def test_tls_older_than_1_2_is_not_spoken(tmp_path: Path) -> None:
@@ -139,48 +168,27 @@ async def test_a_renewed_pair_is_shown_however_it_came_and_open_connections_live
     tmp_path: Path, renew: Callable[[Path, Pair], None], kind: str
 ) -> None:
     fresh = pair(kind)
-
     certificates = source(tmp_path)
     renew(tmp_path, pair())
     certificates.load()
     follower = asyncio.create_task(certificates.follow(interval=0.01))
-    async with served(certificates) as port:
-        reader, writer = await connect(port)
+    async with served(certificates) as port, connected(port) as old:
         renew(tmp_path, fresh)
 
         async def renewed() -> bool:
             return await shown(port) == der(fresh)
 
         await eventually_async(renewed)
-        for newest in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
-            for name in (None, "webhook.example"):
+        for newest in VERSIONS:
+            for name in ("127.0.0.1", "webhook.example"):
                 assert await shown(port, name=name, newest=newest) == der(fresh)
-        writer.write(b"still here\n")
-        assert await reader.readline() == b"still here\n"
-        writer.close()
+        old.writer.write(b"still here\n")
+        assert await old.reader.readline() == b"still here\n"
     follower.cancel()
-
-
-@pytest.mark.parametrize("kind", ["version 2", "year 0", "no such day"])
-def test_a_certificate_whose_dates_cannot_be_read_is_not_used(tmp_path: Path, kind: str) -> None:
-    key = KEY.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    certificates = source(tmp_path, (ODD[kind], key))
-    with pytest.raises(CertificateError, match="are not a certificate and its"):
-        certificates.load()
-    write(tmp_path, pair())
-    certificates.load()
-    write(tmp_path, (ODD[kind], key))
-    assert not certificates.refresh()
-    assert "are not a certificate and its" in certificates.error
 
 
 async def test_half_a_renewal_is_told_once_and_the_old_pair_serves_on(tmp_path: Path) -> None:
     old, fresh = pair(), pair()
-
     certificates = source(tmp_path, old)
     certificates.load()
     async with served(certificates) as port:
@@ -189,7 +197,7 @@ async def test_half_a_renewal_is_told_once_and_the_old_pair_serves_on(tmp_path: 
             assert not certificates.refresh()
             assert not certificates.refresh()
         assert [line["log_level"] for line in logs] == ["warning"]
-        assert "not a certificate and its" in certificates.error
+        assert NO_PAIR in certificates.error
         assert await shown(port) == der(old)
         (tmp_path / "tls.key").write_bytes(fresh[1])
         assert certificates.refresh()
@@ -207,37 +215,101 @@ def test_a_new_certificate_that_has_ended_does_not_take_the_place_of_one_that_co
 ) -> None:
     certificates = source(tmp_path)
     certificates.load()
-    write(tmp_path, pair(ends=BEGINS + timedelta(hours=1)))
+    write(tmp_path, pair(lasts=-timedelta(hours=1)))
     assert not certificates.refresh()
-    assert certificates.error == f"{tmp_path}/tls.crt expired on 2026-01-01T01:00:00+00:00"
-    assert certificates.expires == (BEGINS + timedelta(days=365)).timestamp()
-    write(tmp_path, pair(ends=BEGINS + timedelta(days=2)))
+    ended = (NOW - timedelta(hours=1)).isoformat()
+    assert certificates.error == f"{tmp_path}/tls.crt expired on {ended}"
+    assert certificates.expires == (NOW + timedelta(days=365)).timestamp()
+    write(tmp_path, pair(lasts=timedelta(days=2)))
     assert certificates.refresh()
-    assert certificates.expires == (BEGINS + timedelta(days=2)).timestamp()
+    assert certificates.expires == (NOW + timedelta(days=2)).timestamp()
 
 
 @pytest.mark.parametrize(
-    ("file", "content", "wanted"),
+    ("content", "wanted"),
     [
-        ("tls.crt", b"", "not a certificate and its"),
-        ("tls.key", b"nonsense", "not a certificate and its"),
-        ("tls.crt", b"x" * (1024 * 1024 + 1), "more than 1048576 bytes"),
+        ((b"", pair()[1]), NO_PAIR),
+        ((pair()[0], b"nonsense"), NO_PAIR),
+        ((b"x" * (1024 * 1024 + 1), b""), "more than 1048576 bytes"),
+        (pair(password=b"secret"), NO_PAIR),
+        # dates that cannot be read
+        *(((ODD[kind], pem_of(KEY)), NO_PAIR) for kind in ("version 2", "year 0", "no such day")),
     ],
 )
-def test_files_that_are_no_pair_are_told(
-    tmp_path: Path, file: str, content: bytes, wanted: str
+def test_files_that_are_no_pair_are_told_at_the_start_and_later(
+    tmp_path: Path, content: Pair, wanted: str
 ) -> None:
-    certificates = source(tmp_path)
-    (tmp_path / file).write_bytes(content)
     with pytest.raises(CertificateError, match=wanted):
-        certificates.load()
+        source(tmp_path, content).load()
+    certificates = source(tmp_path)
+    certificates.load()
+    write(tmp_path, content)
+    assert not certificates.refresh()
+    assert wanted in certificates.error
 
 
-def test_encrypted_keys_and_pipes_are_refused_without_waiting(tmp_path: Path) -> None:
-    with pytest.raises(CertificateError, match="not a certificate and its unencrypted key"):
-        source(tmp_path, pair(password=b"secret")).load()
+def test_pipes_are_refused_without_waiting(tmp_path: Path) -> None:
     certificates = source(tmp_path)
     (tmp_path / "tls.crt").unlink()
     os.mkfifo(tmp_path / "tls.crt")
     with pytest.raises(CertificateError, match="is not a regular file"):
         certificates.load()
+
+
+# Certificates of clients, in the event loop of the webhook
+
+
+@pytest.mark.parametrize("newest", VERSIONS)
+def test_only_a_client_with_a_certificate_that_counts_gets_through(
+    tmp_path: Path, newest: ssl.TLSVersion
+) -> None:
+    authority, other = ClientAuthority(tmp_path), ClientAuthority(tmp_path, "other-ca")
+    client, stranger = authority.issue("kube-apiserver"), other.issue("stranger")
+    certificates = source(tmp_path, client_ca=authority.path)
+    certificates.load()
+
+    async def scenario() -> None:
+        async with served(certificates) as port:
+            assert await asked(port, *client, newest=newest) == "kube-apiserver"
+            for refused in ((), stranger, authority.issue("expired", days=-1)):
+                assert await asked(port, *refused, newest=newest) == ""
+
+    uvloop.run(scenario())
+
+
+def test_the_authorities_are_followed_and_bad_ones_leave_the_old(tmp_path: Path) -> None:
+    old, fresh = ClientAuthority(tmp_path), ClientAuthority(tmp_path, "fresh-ca")
+    early, later = old.issue("early"), fresh.issue("later")
+    certificates = source(tmp_path, client_ca=old.path)
+    certificates.load()
+
+    async def scenario() -> None:
+        async with served(certificates) as port:
+            old.path.write_bytes(b"# nothing in it\n")
+            assert not certificates.refresh()
+            assert "client-ca.crt holds no certificates of CAs" in certificates.error
+            write(tmp_path, pair(lasts=timedelta(days=60)))
+            assert not certificates.refresh()
+            renewed = (NOW + timedelta(days=60)).timestamp()
+            assert certificates.expires == renewed, "the pair is renewed with the old CAs"
+            assert (await asked(port, *early), await asked(port, *later)) == ("early", "")
+            old.path.write_bytes(b"# both \xc3\xbc\n" + old.pem + fresh.pem)
+            assert certificates.refresh()
+            assert (certificates.error, certificates.failures) == ("", 2)
+            assert (await asked(port, *early), await asked(port, *later)) == ("early", "later")
+            old.path.write_bytes(fresh.pem)
+            assert certificates.refresh()
+            assert (await asked(port, *early), await asked(port, *later)) == ("", "later")
+
+    uvloop.run(scenario())
+
+
+def test_a_file_without_authorities_ends_the_start(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    for name, message in (
+        ("tls.key", r"tls\.key holds no certificates of CAs"),
+        ("empty", "empty holds no certificates of CAs: Empty"),
+        ("none", "none: No such file"),
+    ):
+        with pytest.raises(CertificateError, match=message):
+            source(tmp_path, client_ca=tmp_path / name).load()
