@@ -35,10 +35,6 @@ class Hang:
         self._over.wait(60)
         return "late"
 
-    def fail(self) -> str:
-        self()
-        raise ValueError("late")
-
     def release(self) -> None:
         self._over.set()
 
@@ -193,19 +189,6 @@ def no_thread(_thread: threading.Thread) -> None:
     raise RuntimeError("can't start new thread")
 
 
-async def test_where_all_hang_no_more_threads_are_used_than_may_be(hang: Hang) -> None:
-    calls = BlockingCalls(max_threads=2)
-    for number in range(2):
-        with pytest.raises(DeviceHung):
-            await run(calls, hang, key=str(number), timeout=BEGUN)
-    assert len(calls.abandoned) == hang.count == 2
-    with pytest.raises(HardwareError, match=r"^it was not tried: 2 other calls run already$"):
-        await run(calls, answer("X"), key="x")
-    hang.release()
-    await eventually_async(lambda: not calls.busy)
-    assert await run(calls, answer("X"), key="x") == "X"
-
-
 # Each under its own key
 
 
@@ -247,18 +230,6 @@ async def test_calls_are_made_in_turn_while_none_is_slow(calls: BlockingCalls) -
     assert max(map(int, at_once.values())) <= 2, "the thread before may be about to end"
 
 
-async def test_a_late_answer_changes_nothing(calls: BlockingCalls, hang: Hang) -> None:
-    second = Hang()
-    making = asyncio.create_task(each(calls, {"a": hang.fail, "b": second, "c": answer("C")}))
-    await eventually_async(second.started.is_set)
-    outcomes = await making
-    assert outcomes["c"] == "C"
-    hang.release()
-    second.release()
-    await eventually_async(lambda: not calls.busy)
-    assert "hangs" in outcomes["a"]
-
-
 def fail() -> str:
     raise ValueError("no")
 
@@ -266,20 +237,6 @@ def fail() -> str:
 async def test_a_call_of_many_that_fails_otherwise_is_an_error(calls: BlockingCalls) -> None:
     with pytest.raises(ValueError, match="no"):
         await each(calls, {"a": fail, "b": answer("B")})
-
-
-async def test_many_calls_that_were_cancelled_hang_once_others_wait_in_vain(
-    calls: BlockingCalls, hang: Hang
-) -> None:
-    cancelled = asyncio.create_task(each(calls, {"a": hang}, timeout=60))
-    await eventually_async(hang.started.is_set)
-    cancelled.cancel()
-    await asyncio.wait([cancelled])
-    assert calls.abandoned == {}
-    found = await each(calls, {"a": hang, "b": answer("B")})
-    assert found["b"] == "B"
-    assert list(calls.abandoned) == ["a"]
-    hang.release()
 
 
 async def test_calls_for_which_no_thread_is_left_are_refused() -> None:
