@@ -66,25 +66,18 @@ def test_ids_are_compared_without_case_dashes_and_blanks(written: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("a" * 7, '"aaaaaaa"'),
-        ("a" * 33, '"' + "a" * 33 + '"'),
-        ("g" * 32, '"' + "g" * 32 + '"'),
-        ("abcdefg\n1", '"abcdefg\\n1"'),
-        ("٣" * 32, '"' + "٣" * 32 + '"'),  # a digit, but not a hex one
-    ],
-)
-def test_other_interface_ids_are_refused(text: str, shown: str) -> None:
-    with pytest.raises(InvalidName) as caught:
-        region_name(text)
-    assert str(caught.value) == f"interface id {shown} is not 8 to 32 hex digits"
-
-
-@pytest.mark.parametrize(
     ("interface", "afu", "message"),
     [
-        ("a" * 7, NLB0, 'interface id "aaaaaaa" is not 8 to 32 hex digits'),
+        *[
+            (text, NLB0, f'interface id "{shown}" is not 8 to 32 hex digits')
+            for text, shown in (
+                ("a" * 7, "a" * 7),
+                ("a" * 33, "a" * 33),
+                ("g" * 32, "g" * 32),
+                ("abcdefg\n1", "abcdefg\\n1"),
+                ("٣" * 32, "٣" * 32),  # a digit, but not a hex one
+            )
+        ],
         (ARRIA, "a" * 7, 'AFU id "aaaaaaa" is not 8 to 40 hex digits'),
         (ARRIA, "a" * 41, f'AFU id "{"a" * 41}" is not 8 to 40 hex digits'),
         (

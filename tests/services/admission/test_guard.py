@@ -125,21 +125,6 @@ def test_the_node_selector_of_the_names_must_be_there(selector: Object | None) -
     assert "accelbind.dev/h100 needs nodes with gpu/product=H100" in result.message
 
 
-def test_a_resource_cant_come_from_the_name_without_a_selector_of_two() -> None:
-    both = noted(h100=1, gpu_pair=1)
-    assert guarded(app(gpu=1), note=both, selector={}) is not None
-    assert guarded(app(gpu=1), note=noted(h100=0, gpu_pair=1), selector={}) is None
-
-
-def test_init_containers_need_names_of_their_own() -> None:
-    init = container("setup", {MIG: "1"})
-    result = guarded(app(mig=1), note=noted(gpu_small=1), init=init)
-    assert result is not None
-    assert result.message.startswith('init container "setup": nvidia.com/mig-1g.10gb is guarded')
-    note = noted(gpu_small=1) | {"setup": {"accelbind.dev/gpu-small": 1}}
-    assert guarded(app(mig=1), note=note, init=init) is None
-
-
 def test_a_request_without_a_limit_is_refused() -> None:
     one = container("app", {"cpu": "1"}, requests={MIG: "1"})
     result = guarded(one, note=noted(gpu_small=1))
@@ -163,14 +148,6 @@ def test_resources_of_no_unit_are_counted(number: int, is_refused: bool) -> None
     if result:
         assert [each.code for each in result.refusals] == [ReviewReason.TOO_MANY_UNITS]
         assert "more than 1280 guarded resources in all its containers" in result.message
-
-
-def test_names_of_the_shared_namespace_count_where_they_are_served() -> None:
-    note = noted(everywhere=1)
-    assert guarded(app(gpu=1), note=note) is not None
-    assert guarded(app(gpu=1), note=note, policy=Policy((), shared_namespace="lib")) is None
-    shared = Policy(shared_namespace="lib", guard=("nvidia.com/*",))
-    assert guarded(app(gpu=1), note=note, policy=shared) is None
 
 
 def test_shared_names_that_the_namespace_has_itself_are_not_advised() -> None:

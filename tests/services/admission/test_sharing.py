@@ -17,7 +17,6 @@ from services.pods.reasons import ReviewReason
 from tests.services.building import (
     NLB3,
     REGION,
-    STRATIX_REGION,
     Object,
     container,
     judge,
@@ -49,14 +48,6 @@ def test_no_more_than_eight_conflicts_are_looked_for() -> None:
     init = [asks(f"setup-{n}", ("nlb0", "nlb3")[n % 2]) for n in range(40)]
     result = refused(pod(asks("app", "nlb3"), init=init))
     assert [refusal.code for refusal in result.refusals] == [ReviewReason.SHARED_DEVICE] * 8
-
-
-def test_the_second_pass_sees_the_same_conflict() -> None:
-    init = container("setup", {REGION: "1"}, env=pair(1))
-    app = container("app", {REGION: "1"}, env=pair(1, afu=NLB3))
-    result = refused(pod(app, init=[init]))
-    assert [refusal.code for refusal in result.refusals] == [ReviewReason.SHARED_DEVICE]
-    assert isinstance(judge(pod(app, container("other", {REGION: "1"}, env=pair(1)))), Unchanged)
 
 
 @pytest.mark.parametrize(
@@ -120,14 +111,6 @@ def test_a_conflict_names_what_is_there_and_what_is_wanted(
         uses[0].ref,
         uses[-1].ref,
     )
-
-
-def test_each_region_is_compared_for_itself() -> None:
-    init = asks("setup", "nlb0", "stratix.nlb3")
-    app = container("app", {LOGICAL + "nlb3": "1", STRATIX_REGION: "1"})
-    result = refused(pod(app, init=[init]))
-    assert len(result.refusals) == 1
-    assert REGION in result.message
 
 
 FUNCTIONS = ("f", "g", "h")

@@ -56,10 +56,6 @@ class TestGbs:
         assert found.metadata.platform == "DCP"
         assert found.metadata.version == 640
 
-    def test_ids_are_read_in_any_case_with_and_without_dashes(self) -> None:
-        found = parse(make_gbs("CE489693-98F0-5F33-946D-560708BE108A", f" {AFU.upper()}"))
-        assert (found.interface_id, found.function_id) == (INTERFACE, AFU)
-
     @pytest.mark.parametrize(
         ("value", "mhz"),
         [

@@ -109,18 +109,6 @@ def test_lists_hold_mappings_too(tmp_path: Path) -> None:
     assert snapshot.problems == ("a.json, line 1 (document 1): items of a List must be a list",)
 
 
-def test_what_only_shows_together_is_a_problem_too(tmp_path: Path) -> None:
-    snapshot = load(
-        tmp_path,
-        a__yaml=function("one") + "---\n" + function("two"),
-        b__yaml=region("one", "default") + "---\n" + function("two"),
-    )
-    assert served(snapshot) == ["default/two"]
-    clash, twice = sorted(snapshot.problems)
-    assert "have the same name" in clash
-    assert "exists more than once" in twice
-
-
 def test_an_accelerator_with_an_unknown_field_is_none(tmp_path: Path) -> None:
     spec = "{target: {resource: a/b, count: 2}, nodeselector: {x: y}}"
     head = "apiVersion: accelbind.dev/v1alpha1\nkind: Accelerator\nmetadata: {name: a}\n"

@@ -4,14 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.mappings.index import build_namespace
 from services.mappings.model import Mapping, Mode, Rejected, Resolution, parse, read_entry, reject
 from services.process.errors import InvalidMapping
 from tests.services.building import (
     AF_NLB0,
     ARRIA,
     NLB0,
-    NLB3,
     REGION,
     Object,
     deprecated,
@@ -30,26 +28,13 @@ def test_mappings_stand_for_a_function_or_a_region() -> None:
     mapping = parse(function("nlb0", "af", namespace="team"))
     assert mapping == Mapping("AcceleratorFunction", "team", "nlb0", af)
     assert mapping.label == "AcceleratorFunction team/nlb0"
+    for missing in ("", None):
+        obj = region("r") | {"metadata": {"name": "r", "namespace": missing}}
+        assert parse(obj).namespace == "default"
     programmed = Resolution(part(REGION), Mode.REGION, ARRIA, NLB0)
     assert parse(function("nlb0", "region")).resolution == programmed
     by_workload = Resolution(part(REGION), Mode.REGIONDEVEL, ARRIA)
     assert parse(region("r", namespace="t")) == Mapping("FpgaRegion", "t", "r", by_workload)
-
-
-def test_an_object_without_namespace_gets_the_default_one() -> None:
-    for metadata in ({}, {"namespace": None}, {"namespace": ""}):
-        obj = function("nlb0", "region")
-        assert parse(obj | {"metadata": obj["metadata"] | metadata}).namespace == "default"
-
-
-def test_ids_are_read_in_any_spelling() -> None:
-    obj = function(
-        "nlb0",
-        "af",
-        interface="CE489693-98F0-5F33-946D-560708BE108A",
-        afu=f" {NLB0.upper()}\n",
-    )
-    assert parse(obj) == parse(function("nlb0", "af"))
 
 
 NAME_RULE = (
@@ -124,10 +109,6 @@ def test_a_spec_that_can_not_serve_is_refused(spec: Object, message: str) -> Non
     assert str(caught.value) == f"AcceleratorFunction default/x: {message}"
 
 
-def test_an_odd_id_is_fine_where_it_is_in_no_resource_name() -> None:
-    assert parse(function("x", "region", afu="a" * 9)).resolution.afu_id == "a" * 9
-
-
 @settings(max_examples=50)
 @given(
     st.recursive(
@@ -171,30 +152,6 @@ def test_a_mapping_is_deprecated_by_an_annotation(note: object, kept: str | None
         assert parse(deprecated(obj, note)).deprecated == kept
 
 
-def test_a_namespace_is_indexed_by_name_and_function() -> None:
-    nlb0, nlb3 = function("nlb0", "region"), function("nlb3", "region", afu=NLB3)
-    af, devel = function("nlb0-af", "af"), region("devel")
-    mappings = index(nlb0, nlb3, af, devel).namespace("default")
-    assert dict(mappings.by_name) == {
-        obj["metadata"]["name"]: parse(obj) for obj in (nlb0, nlb3, af, devel)
-    }
-    assert mappings.functions.keys() == {(ARRIA, NLB0), (ARRIA, NLB3)}
-    assert mappings.modes_of(part(REGION)) == {Mode.REGION, Mode.REGIONDEVEL}
-    assert mappings.modes_of(part(AF_NLB0)) == {Mode.AF}
-    assert not mappings.rejected
-    assert len(mappings) == 4
-
-
-def test_namespaces_do_not_see_each_other() -> None:
-    both = index(function("a", "af", namespace="one"), function("b", "af", namespace="two"))
-    assert set(both.namespace("one").by_name) == {"a"}
-    assert set(both.namespace("two").by_name) == {"b"}
-    assert [each.namespace for each in both.namespace("three").tables] == ["three", "three"]
-    assert not both.namespace("three").by_name
-    assert both.namespaces == ("one", "two")
-    assert len(both) == 2
-
-
 def test_a_function_and_a_region_of_one_name_cancel_each_other_out() -> None:
     mappings = index(function("x", "region"), region("x"), function("y", "af")).namespace("default")
     assert set(mappings.by_name) == {"y"}
@@ -231,12 +188,3 @@ def test_the_reason_of_a_refused_object_is_kept() -> None:
     assert built.namespace("team").rejected == {"far": "away"}
     assert built.namespaces == ("default", "team")
     assert len(built) == 1
-
-
-def test_a_namespace_without_mappings_leaves_the_index() -> None:
-    before = index(function("a", "af", namespace="one"))
-    assert before.with_namespaces([build_namespace("one", [])]).namespaces == ()
-    assert before.with_namespaces([build_namespace("two", [])]).namespaces == ("one",)
-    bad = build_namespace("one", [Rejected("FpgaRegion", "one", "x", "bad")])
-    after = before.with_namespaces([bad])
-    assert (after.namespaces, len(after)) == (("one",), 0)

@@ -8,21 +8,14 @@ KNOWN = dict.fromkeys(["nlb0", "nlb3", "arria10.dcp1.0-nlb0-orchestrated", "cryp
 @pytest.mark.parametrize(
     ("asked", "near"),
     [
-        ("nlb", "nlb0"),  # a letter less
-        ("nlb30", "nlb0"),  # a letter more
-        ("lnb0", "nlb0"),  # swapped
-        ("nlx3", "nlb3"),  # another letter
         ("nlb03", "nlb3"),
         ("NLB0", "nlb0"),  # another case
-        ("Crypto", "crypto"),
-        ("arria10-dcp1.0-nlb0-orchestrated", "arria10.dcp1.0-nlb0-orchestrated"),
         ("arria10.dcp1.0_nlb0_orchestrated", "arria10.dcp1.0-nlb0-orchestrated"),
         ("arria10.nlb0-orchestrated", "arria10.dcp1.0-nlb0-orchestrated"),
         ("zzzz", None),
         ("", None),
         ("crypto-accelerator", None),
         ("my-crypto", "crypto"),
-        ("nlb0" * 16, None),
         ("n" * 1_000_000, None),
     ],
 )

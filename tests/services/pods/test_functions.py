@@ -14,7 +14,6 @@ from services.pods.pod import EnvVar, decode_pod
 from services.pods.reasons import ReviewReason
 from services.pods.refusals import MAX_REFUSALS
 from tests.services.building import (
-    AF_NLB0,
     ARRIA,
     KNOWN,
     NLB0,
@@ -62,14 +61,6 @@ def test_only_mapped_pairs_may_stay() -> None:
 def test_ids_are_compared_in_canonical_spelling() -> None:
     for env in (pair(1, interface=ARRIA.upper()), pair(1, afu=f" {NLB0[:8]}-{NLB0[8:]}")):
         assert isinstance(judge(pod(container("app", {REGION: "1"}, env=env))), Unchanged)
-
-
-def test_a_function_that_is_mapped_in_mode_af_may_not_be_programmed() -> None:
-    (problem,) = problems(pod(container("app", {AF_NLB0: "1"}, env=pair(1))))
-    assert problem.startswith(
-        f'container "app": the variables up to FPGA_REGION_1 name 1 function for region-{ARRIA}, '
-        "but the container requests only 0 units by that name"
-    )
 
 
 @pytest.mark.parametrize(
@@ -121,15 +112,6 @@ def test_a_reserved_name_can_not_hide_behind_an_escape() -> None:
 def test_pairs_may_have_any_order_and_number() -> None:
     env = [*pair(7, afu=NLB3), *[each | {"valueFrom": None} for each in pair(999_999_999)][::-1]]
     assert isinstance(judge(pod(container("app", {REGION: "2"}, env=env))), Unchanged)
-
-
-def test_all_problems_of_a_container_are_named() -> None:
-    env = [*pair(1, afu=UNMAPPED), *pair(2), {"name": "FPGA_AFU_4", "value": NLB0}]
-    messages = problems(pod(container("app", {REGION: "1"}, env=env)))
-    assert [message.split()[2] for message in messages] == [
-        "FPGA_AFU_4",
-        f'FPGA_AFU_1="{UNMAPPED}"',
-    ]
 
 
 def test_variables_may_not_name_a_region_more_often_than_it_is_asked_for() -> None:

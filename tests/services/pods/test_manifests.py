@@ -48,16 +48,6 @@ def test_whatever_makes_pods_shows_them(document: dict[str, Any], label: str) ->
     assert [container.name for container in found.pod.spec.containers] == ["app"]
 
 
-def test_a_template_knows_where_it_is() -> None:
-    (found,) = find_pods({"kind": "Job", "spec": {"template": TEMPLATE}})
-    assert found.template_at == "spec.template"
-
-
-@pytest.mark.parametrize("kind", ["ConfigMap", "Service", "Listing"])
-def test_other_kinds_make_none(kind: str) -> None:
-    assert list(find_pods({"kind": kind, "items": 7})) == []
-
-
 @pytest.mark.parametrize(
     ("version", "kind", "found"),
     [
@@ -84,23 +74,25 @@ def test_kinds_of_other_groups_are_other_kinds(version: object, kind: str, found
         assert [*find_pods(document | {"spec": 7, "metadata": 7})] == []
 
 
-def test_a_list_of_another_group_is_no_list() -> None:
-    pod = {"apiVersion": "v1", "kind": "Pod"} | TEMPLATE
-    assert [*find_pods({"apiVersion": "example.com/v1", "kind": "List", "items": [pod]})] == []
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"kind": "Listing", "items": 7},
+        {"kind": "List", "items": None},
+        {"kind": "PodList", "items": None},
+        {"kind": "ServiceList", "items": 7},
+        {"apiVersion": "v1", "kind": "ServiceList", "items": 7},
+        {"apiVersion": "example.com/v1", "kind": "PodList", "items": 7},
+        {"apiVersion": "example.com/v1", "kind": "List", "items": [{"kind": "Pod"} | TEMPLATE]},
+    ],
+)
+def test_empty_lists_and_those_of_other_kinds_have_none(document: dict[str, Any]) -> None:
+    assert [*find_pods(document)] == []
 
 
-@pytest.mark.parametrize("kind", ["List", "PodList"])
-def test_an_empty_list_has_none(kind: str) -> None:
-    assert list(find_pods({"kind": kind, "items": None})) == []
-
-
-def test_lists_of_other_kinds_have_none() -> None:
-    assert [*find_pods({"apiVersion": "v1", "kind": "ServiceList", "items": 7})] == []
-    assert [*find_pods({"kind": "ServiceList", "items": 7})] == []
-    assert [*find_pods({"apiVersion": "example.com/v1", "kind": "PodList", "items": 7})] == []
-
-
-def test_a_pod_is_read_in_what_json_knows() -> None:
+def test_a_pod_is_read_in_what_json_knows_and_a_template_where_it_is() -> None:
+    (template,) = find_pods({"kind": "Job", "spec": {"template": TEMPLATE}})
+    assert template.template_at == "spec.template"
     shared = {"cpu": 1}
     document = {"kind": "Pod", 7: "seven", "spec": {"a": shared, "b": shared}}
     (found,) = find_pods(document)
