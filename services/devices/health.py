@@ -78,7 +78,7 @@ def port_disabled(port: str) -> str:
     # of errors that the port does not acknowledge. From then on they count one disabling too many:
     # further programmings work and leave it disabled, a reset does too (`fpga_region_program_fpga`
     # in `drivers/fpga/fpga-region.c`, `disable_count` in `drivers/fpga/dfl-afu-main.c`; seen with
-    # Linux 6.1).
+    # Linux 6.1 and 6.12).
     return (
         f"{port} is disabled: unless it is being programmed now, its driver keeps it so after a"
         f" failed programming or reset, until it is bound anew: accelbind fpga rebind {port}"
@@ -89,7 +89,8 @@ def port_without_driver(port: str) -> Problem:
     """The problem of a port that no driver serves."""
     # The in-tree driver adds the device of a released port a second time when it is assigned
     # (`dfl_fpga_cdev_assign_port`), and Linux gives a driver only to devices that are new (`dead`
-    # in `drivers/base/dd.c`; seen with Linux 6.1). Later kernels make a new device.
+    # in `drivers/base/dd.c`; seen with Linux 6.1 and 6.12). Later ones make a new
+    # device.
     return Problem(
         PORT_WITHOUT_DRIVER,
         f"{port} has no driver, as after it was released and assigned, until the driver of its card"

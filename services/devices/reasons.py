@@ -161,8 +161,8 @@ REASONS: Final[Mapping[str, Reason]] = {
         " that may write /sys does it by itself",
     ),
     "port-without-driver": Reason(
-        "no driver serves the port: Linux (seen with 6.1) gives it none when it is assigned after a"
-        " release",
+        "no driver serves the port: Linux (seen with 6.1 and 6.12) gives it none when it is"
+        " assigned after a release",
         "accelbind fpga rebind PORT, once nobody has a part of its card; a plugin in mode region"
         " that may write /sys does it by itself",
     ),

@@ -46,8 +46,8 @@ def rebind_card(root: Path, inventory: Inventory, card: Card, calls: DriverCalls
     with ExitStack() as stack:
         unbind, bind = (_opened(driver / name, card, stack, failed) for name in ("unbind", "bind"))
         _require_unused(root, card, calls, failed)
-        # Linux 6.1 crashes when a port is closed after its driver was unbound, so nothing of the
-        # card stays open here either.
+        # Linux crashes when a port is closed after its driver was unbound (seen with 6.1 and 6.12),
+        # so nothing of the card stays open here either.
         for descriptor, what in ((unbind, "unbound from"), (bind, "bound to")):
             try:
                 os.write(descriptor, address.encode())

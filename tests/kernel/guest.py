@@ -8,7 +8,6 @@ import array
 import asyncio
 import contextlib
 import fcntl
-import importlib
 import io
 import os
 import select
@@ -25,8 +24,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
+from accelbind import devices, dra
+from accelbind import plugin as serving
+from accelbind.fpga import command as fpga
 from accelbind.fpga.info import describe
 from accelbind.plain_port import PlainPort
+from plugin import process
 from services.bitstreams.storage import read_bitstream
 from services.node.table import Table
 from services.process.errors import HardwareError
@@ -40,14 +43,8 @@ from tests.kernel.line import receive, send
 from tests.support import eventually
 
 LINE: Final = "/dev/tty1"
-PRELOADED: Final = (
-    "accelbind.devices",
-    "accelbind.fpga.command",
-    "accelbind.plugin",
-    "accelbind.dra",
-    "dra.process",
-    "plugin.process",
-)
+PRELOADED: Final = (devices, dra, fpga, process, serving)
+"""Commands run in forks of this process, which has imported what they need."""
 HOME: Final = Path("/run/bed")
 """A file system in memory; all others but those of the kernel are read-only."""
 
@@ -279,8 +276,6 @@ def _command(arguments: Sequence[str]) -> int:
 def main() -> None:
     """Answer requests until the kernel is halted."""
     HOME.mkdir(parents=True)
-    for module in PRELOADED:
-        importlib.import_module(module)
     descriptor = os.open(LINE, os.O_RDWR | os.O_NOCTTY)
     tty.setraw(descriptor)
     with Connection(descriptor) as line:
