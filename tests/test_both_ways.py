@@ -5,7 +5,7 @@ plugin or the DRA driver serves the devices of a synthetic tree.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,8 +15,7 @@ import pytest
 import yaml
 
 from accelbind.device_classes import type_class
-from plugin.process import Plugin
-from plugin.settings import Api, PluginSettings
+from plugin.settings import Api
 from services.containers import holder_source
 from services.devices.model import PluginMode
 from services.kube.client import ClusterClient
@@ -25,13 +24,11 @@ from simulator.devices import DeviceTree
 from simulator.kubelet.agent import NodeAgent
 from simulator.kubelet.pods import ContainerState
 from simulator.kubelet.standin import KubeletStandIn
-from tests.plugin.support import container, pod
+from tests.plugin.support import container, node_settings, pod, running
 from tests.services.devices.types.making import document, type_of
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
-
-Serve = Callable[[asyncio.Event], Awaitable[None]]
 
 DOMAIN = "device.accelbind.dev"
 PCI = {"vendor": ["1bcf"], "device": ["001c"]}
@@ -45,14 +42,6 @@ ENGINE: dict[str, Any] = {
     "nodes": [{"class": "ve"}],
     "env": [{"name": "SERIAL", "attribute": "serial"}, {"name": "FIXED", "value": "x"}],
 }
-
-
-def plugin(settings: Mapping[str, Any], connection: ClusterClient) -> Serve:
-    return Plugin(PluginSettings(mode=PluginMode.NONE, **settings), connection).serve
-
-
-def driver(settings: Mapping[str, Any], connection: ClusterClient) -> Serve:
-    return Plugin(PluginSettings(api=Api.DRA, **settings), connection).serve
 
 
 @dataclass
@@ -89,30 +78,16 @@ class Node:
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
         """Have the plugin or the driver serve."""
-        settings: dict[str, Any] = {
-            "root": self.folder / "root",
-            "kubelet_dir": self.folder / "k",
-            "pod_logs_dir": self.folder / "k/pod-logs",
-            "cdi_dir": self.folder / "k/cdi",
-            "state_dir": self.folder / "state",
-            "bitstreams": self.folder / "bitstreams",
-            "node_name": "n1",
-            "metrics_host": "127.0.0.1",
-            "metrics_port": 0,
-            "scan_interval": 0.05,
-            "healthy_after": 1,
-            "device_types": self.folder / "types",
-        }
-        connection, stop = ClusterClient(self.api.access), asyncio.Event()
-        serve = (driver if self.is_dra else plugin)(settings, connection)
-        task = asyncio.ensure_future(serve(stop))
-        try:
+        served = {"api": Api.DRA} if self.is_dra else {"mode": PluginMode.NONE}
+        options = node_settings(
+            self.folder,
+            cdi_dir=self.folder / "k/cdi",
+            healthy_after=1,
+            device_types=self.folder / "types",
+            **served,
+        )
+        async with running(options, api=self.api):
             yield
-        finally:
-            stop.set()
-            async with asyncio.timeout(60):
-                await task
-            await connection.aclose()
 
     async def offers(self, count: int, resource: str) -> None:
         """Wait until as many devices can be allocated."""

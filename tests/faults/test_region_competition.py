@@ -19,14 +19,13 @@ from pathlib import Path
 
 import pytest
 
-from services.bitstreams.storage import BitstreamStorage
 from simulator.apiserver.standin import ApiServerStandIn
 from simulator.bitstreams import OPENCL_AFU, aocx_of, make_gbs
 from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec, Rack
 from simulator.driver import DriverStandIn, raw_bitstream
 from simulator.kubelet.pods import Phase, PodState
 from simulator.kubelet.standin import KubeletStandIn
-from tests.plugin.support import REGION, container, functions, pod
+from tests.plugin.support import REGION, container, functions, install_file, pod
 from tests.services.building import function as mapping
 from tests.support import Process, Processes, clean_environment, eventually_async, soak
 
@@ -100,9 +99,7 @@ class RegionNode:
         return path.read_text().strip()
 
     def install(self, data: bytes) -> None:
-        file = self.folder / "new"
-        file.write_bytes(data)
-        BitstreamStorage(self.folder / "bitstreams").install(file)
+        install_file(self.folder, "new", data)
 
 
 @asynccontextmanager

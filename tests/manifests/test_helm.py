@@ -166,11 +166,6 @@ def test_another_namespace_is_that_of_kustomize(tmp_path: Path) -> None:
     compare(with_values(example("cert-manager") | WITH_NAMESPACE, "elsewhere"), kustomized)
 
 
-@pytest.mark.parametrize("namespace", ["kube-system", "default"])
-def test_network_policies_select_our_own_pods_in_a_namespace_of_others(namespace: str) -> None:
-    check_network_policies(with_values({"monitoring": {"enabled": True}}, namespace))
-
-
 def test_each_object_has_the_standard_labels_and_no_pod_has_the_chart_s() -> None:
     for item in with_values({"monitoring": {"enabled": True}} | WITH_NAMESPACE):
         labels = item["metadata"]["labels"]

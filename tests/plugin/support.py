@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,7 @@ from services.devices.model import PluginMode
 from services.kube.client import ClusterClient
 from services.kube.events import EventRecord
 from services.kubelet.sockets import plugins_folder
-from services.mappings.index import MappingIndex, NamespaceMappings, build_index
-from services.mappings.model import parse
+from services.mappings.index import MappingIndex, NamespaceMappings
 from simulator.apiserver.standin import ApiServerStandIn
 from simulator.bitstreams import make_gbs
 from simulator.cards import A10_INTERFACE, NLB0, NLB3, Rack
@@ -26,6 +26,7 @@ from simulator.driver import SimulatedCalls, raw_bitstream
 from simulator.kubelet.pods import PodState
 from simulator.kubelet.standin import KubeletStandIn
 from tests.recorded import record_ports, write_last_mode
+from tests.services import building
 
 AF = "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"
 """The resource of NLB0 on an A10 card."""
@@ -34,9 +35,13 @@ REGION = f"fpga.intel.com/region-{A10_INTERFACE}"
 
 
 def settings(folder: Path, mode: PluginMode = PluginMode.AF, **values: Any) -> PluginSettings:
+    """Settings of the device plugin in a mode."""
+    return node_settings(folder, mode=mode, **values)
+
+
+def node_settings(folder: Path, **values: Any) -> PluginSettings:
     """Settings for a rack in `root` and a kubelet in `k`."""
     defaults: dict[str, Any] = {
-        "mode": mode,
         "root": folder / "root",
         "kubelet_dir": folder / "k",
         "pod_logs_dir": folder / "k/pod-logs",
@@ -49,6 +54,30 @@ def settings(folder: Path, mode: PluginMode = PluginMode.AF, **values: Any) -> P
         "state_dir": folder / "state",
     }
     return PluginSettings(**(defaults | values))
+
+
+def install(folder: Path, *afus: str, carrying: str = "") -> None:
+    """Install synthetic bitstreams; `carrying` is what is in them whatever they say."""
+    for afu in afus:
+        data = make_gbs(A10_INTERFACE, afu, raw_bitstream(carrying or afu))
+        install_file(folder, "new.gbs", data)
+
+
+def install_file(folder: Path, name: str, data: bytes) -> None:
+    """Install a file of bitstreams."""
+    source = folder / name
+    source.write_bytes(data)
+    BitstreamStorage(folder / "bitstreams").install(source, force=True)
+
+
+async def unready(plugin: Plugin) -> str:
+    """The reasons why a plugin or driver isn't ready; empty if it is."""
+    status, text = await plugin.probes.readyz()
+    return "" if status == HTTPStatus.OK else text
+
+
+async def is_ready(plugin: Plugin) -> bool:
+    return await unready(plugin) == ""
 
 
 class Pods(ApiServerPods):
@@ -83,16 +112,11 @@ class Pods(ApiServerPods):
 
 def mapping_both_functions(mode: str = "region") -> MappingIndex:
     """The mappings of namespace ns, which has both functions of A10 cards and their region."""
-    spec = {"interfaceId": A10_INTERFACE}
-    objects: list[dict[str, Any]] = [
-        {"kind": "AcceleratorFunction", "spec": spec | {"afuId": afu, "mode": mode}}
-        for afu in (NLB0, NLB3)
-    ]
-    objects.append({"kind": "FpgaRegion", "spec": spec})
-    for number, each in enumerate(objects):
-        each["apiVersion"] = "fpga.intel.com/v2"
-        each["metadata"] = {"name": f"m{number}", "namespace": "ns"}
-    return build_index(map(parse, objects))
+    nlb0, nlb3 = (
+        building.function(name, mode, afu=afu, namespace="ns")
+        for name, afu in (("m0", NLB0), ("m1", NLB3))
+    )
+    return building.index(nlb0, nlb3, building.region("m2", namespace="ns"))
 
 
 def functions(*afus: str, interface: str = A10_INTERFACE) -> list[dict[str, str]]:
@@ -205,17 +229,7 @@ class Bed:
         return await self.kubelet.settled(await self.kubelet.admit(spec))
 
     def install(self, *afus: str, carrying: str = "") -> None:
-        """Install synthetic bitstreams; `carrying` is what is in them whatever they say."""
-        for afu in afus:
-            data = make_gbs(A10_INTERFACE, afu, raw_bitstream(carrying or afu))
-            self.install_file("new.gbs", data)
-
-    def install_file(self, name: str, data: bytes) -> Path:
-        """Install a file of bitstreams; the file that was installed."""
-        source = self.folder / name
-        source.write_bytes(data)
-        BitstreamStorage(self.folder / "bitstreams").install(source, force=True)
-        return source
+        install(self.folder, *afus, carrying=carrying)
 
     async def wants(self, name: str, *afus: str) -> PodState:
         """A pod whose container wants functions in as many regions, once it runs or waits."""

@@ -4,11 +4,10 @@ from functools import partial
 
 import pytest
 
-from services.devices.model import PluginMode
 from services.names import function_name
 from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec
-from tests.plugin.support import AF, REGION, Bed, container, functions, serving
+from tests.plugin.support import AF, Bed, container, serving
 from tests.support import eventually_async
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("soon")]
@@ -45,20 +44,6 @@ async def test_a_restarted_plugin_and_kubelet_know_a_held_port(bed: Bed) -> None
         await bed.kubelet.until(lambda: bed.kubelet.capacity.get(OTHER) == 1)
         assert bed.kubelet.allocatable[OTHER] == 0
         assert serving(plugin).source.holders.keys() == {(AF, "dfl-port.0")}
-
-
-async def test_a_region_that_a_container_has_is_no_free_port_after_a_change_of_mode(
-    bed: Bed,
-) -> None:
-    bed.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
-    async with bed.running(PluginMode.REGION, programming="none"):
-        await bed.offers(1, REGION)
-        state = await bed.start("p", container("c", REGION, 1, functions(NLB0)))
-    async with bed.running():
-        await bed.kubelet.until(lambda: bed.kubelet.capacity.get(AF) == 1)
-        assert bed.kubelet.allocatable[AF] == 0
-        await bed.kubelet.delete_pod(state)
-        await bed.offers(1)
 
 
 async def test_errors_that_a_container_left_are_cleared_once_nobody_has_the_port(bed: Bed) -> None:

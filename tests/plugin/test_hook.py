@@ -39,6 +39,8 @@ def hooked(bed: Bed, **values: Any) -> AbstractAsyncContextManager[Plugin]:
 class Runtime:
     """Starts the hook as a runtime does, with what its CDI file says."""
 
+    COMMAND = (sys.executable, "-I", str(REPOSITORY / "accelbind" / "hook.py"))
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.bundle = folder / "bundle"
@@ -72,7 +74,8 @@ class Runtime:
 
     def run(self, state: str, *arguments: str) -> tuple[int, str]:
         done = subprocess.run(
-            [sys.executable, "-I", str(REPOSITORY / "accelbind" / "hook.py"), *arguments],
+            [*self.COMMAND, *arguments],
+            cwd=REPOSITORY,
             input=state,
             capture_output=True,
             text=True,
@@ -263,31 +266,16 @@ def test_without_the_plugin_the_hook_says_what_to_look_at(runtime: Runtime) -> N
 
 
 def test_a_plugin_that_never_answers_is_waited_for_only_so_long(
-    runtime: Runtime, short_dir: Path
+    runtime: Runtime, short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = "from accelbind import hook; hook.SECONDS = 1; hook.main()"
+    monkeypatch.setattr(Runtime, "COMMAND", (sys.executable, "-c", code))
     runtime.configure("uid")
-    with (
-        socket.socket(socket.AF_UNIX) as silent,
-        subprocess.Popen(
-            [sys.executable, "-c", code, str(short_dir / "s"), "dfl-fme.0"],
-            cwd=REPOSITORY,
-            stdin=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as process,
-    ):
+    with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(short_dir / "s"))
         silent.listen()
-        assert process.stdin is not None
-        assert process.stderr is not None
-        process.stdin.write(runtime.state())
-        process.stdin.close()
-        try:
-            assert process.wait(60) == 1
-        finally:
-            process.kill()
-        assert "no decision within 1 s" in process.stderr.read()
+        ended, reason = runtime.run(runtime.state(), str(short_dir / "s"), "dfl-fme.0")
+    assert (ended, "no decision within 1 s" in reason) == (1, True)
 
 
 @pytest.mark.parametrize(

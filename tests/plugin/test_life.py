@@ -25,7 +25,7 @@ from services.node.registration import RegistrationState
 from services.process.errors import AccelbindError, KubeletError
 from simulator.cards import CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
-from tests.plugin.support import AF, Bed, running, serving, settings
+from tests.plugin.support import AF, Bed, is_ready, running, serving, settings
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -53,10 +53,6 @@ async def registrations(bed: Bed, wanted: int) -> None:
     await bed.kubelet.until(lambda: bed.calls("Registered") >= wanted)
 
 
-async def is_ready(plugin: Plugin) -> bool:
-    return (await plugin.probes.readyz())[0] == 200
-
-
 # Registering, and what a pod gets ----------------------------------------------------------------
 
 
@@ -76,25 +72,6 @@ async def test_a_kubelet_that_comes_later_is_waited_for(
         async with KubeletStandIn(short_dir / "k", node_name="n1") as kubelet:
             await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
     assert capsys.readouterr().out.count("kubelet is away: waiting for its socket") == 1
-
-
-@pytest.mark.usefixtures("card")
-async def test_a_restarted_kubelet_has_its_devices_back(
-    bed: Bed, figure: Callable[[str], None]
-) -> None:
-    taken = []
-    async with bed.running() as plugin:
-        await bed.offers(1)
-        for _ in range(3):
-            await bed.kubelet.restart()
-            began = time.monotonic()
-            await bed.offers(1)
-            taken.append(time.monotonic() - began)
-        await bed.kubelet.stop()  # its socket stays behind
-        await eventually_async(lambda: "nothing answers" in trouble(plugin))
-        await bed.kubelet.start()
-        await bed.offers(1)
-    figure(f"registered again after {min(taken):.3f} to {max(taken):.3f} s")
 
 
 @pytest.mark.usefixtures("card")
@@ -238,28 +215,6 @@ async def test_a_plugin_whose_new_folder_another_one_has_locked_ends(short_dir: 
 
 
 # Cards that come, go and break -------------------------------------------------------------------
-
-
-async def test_cards_come_and_go_while_it_runs(bed: Bed, card: str) -> None:
-    kubelet = bed.kubelet
-    async with bed.running() as plugin:
-        await bed.offers(1)
-        second = bed.rack.add_card(CardSpec())
-        await bed.offers(2)
-        bed.rack.remove_card(card)
-        await bed.offers(1)
-        bed.rack.remove_card(second)
-        await kubelet.until(lambda: kubelet.capacity == {AF: 0})
-        status, text = await plugin.probes.readyz()
-        assert (status, text.splitlines()[:2]) == (200, ["ok", "nothing to register"])
-        third = bed.rack.add_card(CardSpec())
-        await bed.offers(1)
-        bed.rack.remove_card(third)
-        await kubelet.until(lambda: kubelet.capacity == {AF: 0})
-        await kubelet.restart()  # a new one is told of no resource without devices
-        await eventually_async(lambda: not serving(plugin).resources.registrations)
-        bed.rack.add_card(CardSpec())
-        await bed.offers(1)
 
 
 async def test_what_its_last_card_leaves_is_a_capacity_of_nothing_even_if_the_stream_was_cut(

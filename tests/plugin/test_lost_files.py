@@ -17,7 +17,7 @@ from services.kubelet.sockets import plugins_folder
 from services.process.errors import AccelbindError
 from simulator.cards import CardSpec, Rack
 from tests.damages import link, remove_folder, replace_by_folder, restored, truncate, written
-from tests.plugin.support import AF, Bed, container, serving, settings
+from tests.plugin.support import AF, Bed, container, is_ready, serving, settings, unready
 from tests.plugin.test_hook import Runtime
 from tests.support import eventually_async
 
@@ -43,16 +43,6 @@ def removed(folder: Path) -> bool:
     """Whether a folder is gone; the process may write a file into it while it is emptied."""
     shutil.rmtree(folder, ignore_errors=True)
     return not folder.exists()
-
-
-async def unready(plugin: Plugin) -> str:
-    """The reasons why the plugin isn't ready; empty if it is."""
-    status, text = await plugin.probes.readyz()
-    return "" if status == 200 else text
-
-
-async def is_ready(plugin: Plugin) -> bool:
-    return await unready(plugin) == ""
 
 
 @pytest.fixture(autouse=True)

@@ -75,30 +75,24 @@ def test_no_series_of_a_resource_stays_when_it_has_ended(node: Node) -> None:
     assert node.value("registrations_total", outcome="failed", resource="d/s") == 1
 
 
-def test_devices_are_counted_as_a_scrape_finds_them(node: Node) -> None:
+def test_devices_are_counted_and_have_a_series_each_and_one_of_each_reason(node: Node) -> None:
     def count(resource: str, health: str, reason: str) -> float | None:
         return node.value("devices", resource=resource, health=health, reason=reason)
 
-    node.offer(OK, BAD, replace(OK, id="p2"), not_offered=(replace(BAD, resource=""),) * 2)
+    unnamed = (replace(BAD, resource=""),) * 2
+    node.offer(OK, BAD, replace(OK, id="p2"), not_offered=unnamed)
     assert count("d/r", "Healthy", "") == 2
     assert count("d/r", "Unhealthy", "a") == 1
     assert count("", "Unhealthy", "a") == 2
-    node.offer(replace(BAD, reasons=()))
-    assert count("d/r", "Healthy", "") == 1
-    assert count("d/r", "Unhealthy", "a") is None
-
-
-def test_each_device_has_a_series_and_each_of_its_reasons(node: Node) -> None:
-    node.offer(OK, BAD)
     labels = {"resource": "d/r", "card": "region0", "numa_node": "1"}
     assert node.value("device_healthy", device="p0", **labels) == 1
     assert node.value("device_healthy", device="p1", **labels) == 0
     for reason in ("a", "b"):
         assert node.value("device_reason", device="p1", resource="d/r", reason=reason) == 1
-    node.offer(not_offered=(replace(BAD, resource=""),) * 2)
-    assert node.text().count("accelbind_device_healthy{") == 1, "two of one name, one series"
-    node.offer()
-    assert "accelbind_device_healthy{" not in node.text()
+    assert node.text().count("accelbind_device_healthy{") == 4, "two of one name, one series"
+    node.offer(replace(BAD, reasons=()))
+    assert count("d/r", "Healthy", "") == 1
+    assert count("d/r", "Unhealthy", "a") is None
     assert "accelbind_device_reason{" not in node.text()
 
 

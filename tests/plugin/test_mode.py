@@ -154,21 +154,6 @@ async def test_an_annotation_that_names_no_mode_is_reported(
     assert capsys.readouterr().out.count("the node's annotation is not understood") == 1
 
 
-async def test_what_the_kubelet_could_not_be_told_of_one_mode_it_is_told_in_the_next(
-    bed: Bed, api: ApiServerStandIn
-) -> None:
-    bed.rack.add_card(CardSpec())
-    annotate(api, None)
-    async with with_api(bed, api):
-        await offers(bed.kubelet, af=1)
-    annotate(api, "region")
-    with bed.kubelet.faulty(refuse="not now"):
-        async with with_api(bed, api):
-            await eventually_async(lambda: "not now" in str(events(api, "RegistrationFailed")))
-    async with with_api(bed, api):
-        await offers(bed.kubelet, region=1)
-
-
 @contextlib.asynccontextmanager
 async def failing(api: ApiServerStandIn) -> AsyncIterator[None]:
     """An outage that a load balancer answers for."""

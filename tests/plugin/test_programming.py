@@ -3,7 +3,6 @@
 import asyncio
 import threading
 from functools import partialmethod
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +16,7 @@ from services.node.service import NodeService
 from simulator.bitstreams import gbs_metadata, gbs_of
 from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec
 from simulator.driver import DriverStandIn, raw_bitstream
-from tests.plugin.support import REGION, Bed
+from tests.plugin.support import REGION, Bed, install_file
 from tests.support import eventually_async
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("driver")]
@@ -125,11 +124,11 @@ async def test_every_port_of_a_region_carries_what_was_asked_for_and_is_reset(
 # User clocks -------------------------------------------------------------------------------------
 
 
-def install_with_clock(bed: Bed, mhz: int) -> Path:
+def install_with_clock(bed: Bed, mhz: int) -> None:
     """A bitstream of NLB3 that asks for a slow clock; simulated ports have one of 155.87 MHz."""
     metadata = gbs_metadata(A10_INTERFACE, NLB3)
     metadata["afu-image"]["clock-frequency-low"] = mhz
-    return bed.install_file("clock.gbs", gbs_of(metadata, raw_bitstream(NLB3)))
+    install_file(bed.folder, "clock.gbs", gbs_of(metadata, raw_bitstream(NLB3)))
 
 
 async def test_a_function_does_not_start_on_a_clock_above_its_own(

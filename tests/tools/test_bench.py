@@ -4,12 +4,8 @@ from typing import Any
 
 import pytest
 
-from services.admission.mutate import Policy
-from services.admission.pod_review import answer
-from services.pods.reasons import ReviewOutcome
 from tools.bench import __main__ as bench
 from tools.bench import admission, measure, plugin, scan, serving, webhook
-from tools.bench.reviews import SIZES, different, index, review
 
 LITTLE: dict[Any, dict[str, Any]] = {
     measure: {"ROUND_SECONDS": 1e-5},
@@ -31,14 +27,3 @@ def test_a_bench_runs_with_a_cell_a_heading(name: str, monkeypatch: pytest.Monke
     _, module = bench.BENCHES[name]
     rows = list(module.rows())
     assert {len(row) for row in rows} == {len(module.HEADINGS)}
-
-
-def test_reviews_have_the_sizes_that_are_told() -> None:
-    assert [round(len(review(size)), -3) for size in SIZES] == [5_000, 13_000, 47_000, 57_000]
-
-
-def test_no_two_reviews_are_alike_and_all_are_patched() -> None:
-    reviews = different(review("medium"), 20)
-    assert len(set(reviews)) == 20
-    answers = [answer(body, index(3), Policy(), validating=False) for body in reviews]
-    assert {found.outcome for found in answers} == {ReviewOutcome.PATCHED}

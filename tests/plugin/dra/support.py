@@ -1,6 +1,5 @@
 """A node for the driver: synthetic cards, an API server stand-in, and calls as the kubelet's."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -15,15 +14,12 @@ from plugin.dra.preparation import Preparation, Surroundings
 from plugin.node_process import NodeProcess
 from plugin.probes import Probes
 from plugin.process import Plugin
-from plugin.settings import Api, PluginSettings
-from services.bitstreams.storage import BitstreamStorage
+from plugin.settings import Api
 from services.containers.holders import Holders
 from services.containers.permission import Enforce
 from services.containers.pod_source import ApiServerPods
 from services.devices.dra import DRIVER, DraDevice, fpga_name
 from services.devices.model import PluginMode
-from services.kube.access import Access
-from services.kube.client import ClusterClient
 from services.kubelet import dra_pb2 as pb
 from services.kubelet import pluginregistration_pb2 as registration
 from services.kubelet.dra_pb2_grpc import DRAPluginStub
@@ -33,9 +29,8 @@ from services.node.ledger import Rules
 from services.node.regions import RegionProgramming
 from services.node.state import NodeState
 from simulator.apiserver.standin import ApiServerStandIn
-from simulator.bitstreams import make_gbs
-from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec, Rack
-from simulator.driver import SimulatedCalls, raw_bitstream
+from simulator.cards import NLB0, NLB3, CardSpec, Rack
+from tests.plugin.support import install, node_settings, running
 from tests.services import building
 from tests.services.building import REGION
 from tests.support import eventually_async
@@ -194,44 +189,19 @@ class Bed:
     rack: Rack
     api: ApiServerStandIn
 
-    def options(self, **settings: Any) -> PluginSettings:
-        """The settings of the driver."""
-        defaults: dict[str, Any] = {
+    @asynccontextmanager
+    async def running(self, **values: Any) -> AsyncIterator[Dra]:
+        """The driver in this process, registered; ends it as SIGTERM would."""
+        usual: dict[str, Any] = {
             "api": Api.DRA,
-            "root": self.folder / "root",
-            "kubelet_dir": self.folder / "k",
-            "pod_logs_dir": self.folder / "k/pod-logs",
-            "node_name": "n1",
-            "metrics_host": "127.0.0.1",
-            "metrics_port": 0,
-            "ports_file": self.folder / "ports",
             "scan_interval": 0.1,
-            "bitstreams": self.folder / "bitstreams",
-            "state_dir": self.folder / "state",
             "cdi_dir": self.folder / "cdi",
             "enforce_mappings": "never",
         }
-        return PluginSettings(**(defaults | settings))
-
-    @asynccontextmanager
-    async def running(self, **settings: Any) -> AsyncIterator[Dra]:
-        """The driver in this process, registered; ends it as SIGTERM would."""
-        stop = asyncio.Event()
-        connection = ClusterClient(Access(self.api.address))
-        options = self.options(**settings)
-        plugin = Plugin(options, connection, driver_calls=SimulatedCalls())
-        task = asyncio.create_task(plugin.serve(stop))
-        try:
+        async with running(node_settings(self.folder, **(usual | values)), api=self.api) as plugin:
             socket = self.folder / "k/plugins_registry/accelbind.dev-reg.sock"
-            await eventually_async(lambda: socket.exists() or task.done())
-            if task.done():
-                task.result()
+            await eventually_async(socket.exists)
             yield Dra(plugin)
-        finally:
-            stop.set()
-            async with asyncio.timeout(60):
-                await task
-            await connection.aclose()
 
     async def register(self, *, accept: bool = True) -> registration.PluginInfo:
         """Do what the kubelet does with a new socket; return what the driver says of itself."""
@@ -280,10 +250,7 @@ class Bed:
 
     def install(self, *afus: str) -> None:
         """Install synthetic bitstreams."""
-        for afu in afus:
-            source = self.folder / "new.gbs"
-            source.write_bytes(make_gbs(A10_INTERFACE, afu, raw_bitstream(afu)))
-            BitstreamStorage(self.folder / "bitstreams").install(source, force=True)
+        install(self.folder, *afus)
 
     def cdi(self, each: dict[str, Any]) -> dict[str, Any]:
         """What the CDI file of a claim gives, by the last parts of its devices' names."""

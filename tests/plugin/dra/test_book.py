@@ -9,10 +9,10 @@ import pytest
 from plugin.dra.book import ClaimBook, ClaimHolders
 from plugin.dra.claims import ClaimRef
 from plugin.dra.wants import Kind, Want
-from services.containers.holders import Holders
 from services.devices.dra import DraDevice
 from services.devices.model import Device
 from services.process.errors import HardwareError, NotAllowed
+from tests.plugin.dra.support import NoPods
 
 D = "example.com/d"
 WANT = Want("r", Kind.PLAIN, ("d",), ("1",), ((),), D, D)
@@ -107,22 +107,9 @@ def test_nothing_is_free_while_a_claim_cannot_be_read(book: ClaimBook) -> None:
     assert [*book.holders({})] == []
     assert [each.claim.uid for each in book.entries()] == ["b"]
     with pytest.raises(HardwareError, match=unreadable):
-        asyncio.run(ClaimHolders(book, Nobody()).read())
+        asyncio.run(ClaimHolders(book, NoPods()).read())
     book.remove("a")
     assert book.others("c", {"d"}, {}) == {}
-
-
-class Nobody:
-    """A node without containers of the plugin."""
-
-    @property
-    def holders(self) -> Holders:
-        return {}
-
-    async def read(self) -> Holders:
-        return {}
-
-    current = read
 
 
 def test_nothing_is_free_while_the_folder_cannot_be_read(tmp_path: Path) -> None:

@@ -132,13 +132,3 @@ async def test_a_committed_claim_has_the_device_that_it_had_and_follows_it(
         book.commit(entry.claim, tuple(old))
         await eventually_async(lambda: book.find("uid-of-first") == entry)
         assert file.read_bytes() == content
-
-
-async def test_what_a_workload_for_development_has_loaded_stays_unknown(
-    bed: Bed, fpga: str
-) -> None:
-    async with bed.running():
-        await bed.ready(claim("first", result(fpga), configs=(config(DEVELOP),)))
-    (bed.folder / "k/device-plugins/accelbind/mode").unlink()
-    async with bed.running() as dra:
-        assert (await dra.parts.regions.read()).contents == {"dfl-port.0": ""}

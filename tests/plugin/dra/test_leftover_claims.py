@@ -162,9 +162,13 @@ async def test_a_claim_that_only_the_driver_knows_is_withheld_and_ends(
 async def test_a_claim_is_no_leftover_while_the_kubelet_knows_it_or_is_away(
     bed: Bed, kubelet: Kubelet, fpga: str
 ) -> None:
-    kubelet.knows(uid_of_first=POD)
+    kubelet.checkpoint.unlink()
     async with bed.running(healthy_after=1) as dra:
         await bed.ready(first(fpga))
+        # It was never there, as where the kubelet's folder is not mounted.
+        assert await dra.parts.leftover_claims.problems() == {}
+        kubelet.knows(uid_of_first=POD)
+        assert await dra.parts.leftover_claims.problems() == {}
         for content in ("", "no JSON"):
             kubelet.checkpoint.write_text(content)
             assert await dra.parts.leftover_claims.problems() == {}
@@ -231,18 +235,6 @@ async def test_a_claim_that_cannot_be_given_back_does_not_end_the_driver(
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-
-
-async def test_a_checkpoint_that_was_never_there_says_nothing(
-    bed: Bed, kubelet: Kubelet, fpga: str
-) -> None:
-    """As where the kubelet's folder is not mounted."""
-    kubelet.checkpoint.unlink()
-    async with bed.running() as dra:
-        await bed.ready(first(fpga))
-        assert await dra.parts.leftover_claims.problems() == {}
-        kubelet.knows()
-        assert len(await dra.parts.leftover_claims.problems()) == 1
 
 
 @contextmanager

@@ -5,7 +5,6 @@ import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from services.devices.labels import dra_name
 from simulator.devices import DeviceTree, vector_engine
 from tests.damages import link, remove_folder, replace_by_folder, restored, truncate, written
 from tests.plugin.dra.support import NEVER, Bed, Dra, claim, config, result
+from tests.plugin.support import is_ready, unready
 from tests.services.node.support import shown
 from tests.support import REPOSITORY, eventually_async
 
@@ -33,12 +33,6 @@ def hide(path: Path) -> None:
 TYPES = REPOSITORY / "manifests/device-types"
 ENGINE = "sys/devices/pci0000:01/0000:01:00.0"
 DAMAGES = (Path.unlink, truncate, cut, hide, link, replace_by_folder, remove_folder)
-
-
-async def unready(dra: Dra) -> str:
-    """The reasons why the driver isn't ready; empty if it is."""
-    status, text = await dra.probes.readyz()
-    return "" if status == HTTPStatus.OK else text
 
 
 @dataclass
@@ -61,12 +55,8 @@ class Node:
     async def running(self, **settings: Any) -> AsyncIterator[Dra]:
         async with self.bed.running(device_types=self.types, **settings) as dra:
             await self.bed.register()
-            await eventually_async(lambda: _is_ready(dra))
+            await eventually_async(lambda: is_ready(dra.plugin))
             yield dra
-
-
-async def _is_ready(dra: Dra) -> bool:
-    return await unready(dra) == ""
 
 
 @pytest.fixture
@@ -97,7 +87,7 @@ async def test_the_cdi_file_of_a_claim_is_restored_by_the_running_driver(
             await eventually_async(lambda: restored(dra.process.registry, "cdi-claim") == 2)
         lines = [each for each in logs if each["event"] == "a lost file is restored"]
         assert sorted(each["file"] for each in lines) == sorted(map(str, node.paths))
-        await eventually_async(lambda: _is_ready(dra))
+        await eventually_async(lambda: is_ready(dra.plugin))
         await node.bed.unprepare(*node.claims)
     assert node.bed.left in ([], ["elsewhere"])
 
@@ -128,10 +118,10 @@ async def test_a_driver_that_cannot_restore_a_file_is_not_ready_and_says_why(nod
             await eventually_async(
                 lambda: restored(dra.process.registry, "cdi-claim", "failed") > 3
             )
-            reasons = await unready(dra)
+            reasons = await unready(dra.plugin)
             for path in obstacles:
                 path.rmdir()
-            await eventually_async(lambda: _is_ready(dra))
+            await eventually_async(lambda: is_ready(dra.plugin))
         for each in node.claims:
             assert f"claim ns/{each['metadata']['name']}: {node.path(each)} can't be" in reasons
         assert [each for each in shown(logs) if "missing" in each] == [
@@ -152,13 +142,13 @@ async def test_a_file_never_names_the_node_of_another_device(node: Node) -> None
         other = vector_engine(node.tree, 1).folders[0]
         node.tree.node(f"{other}/ve/ve1", "ve0", "238:0")
         await eventually_async(lambda: not path.exists())
-        await eventually_async(lambda: unready(dra))
-        assert f"claim ns/engine is without {path}: " in await unready(dra)
-        assert "another device has ve0 now" in await unready(dra)
+        await eventually_async(lambda: unready(dra.plugin))
+        assert f"claim ns/engine is without {path}: " in await unready(dra.plugin)
+        assert "another device has ve0 now" in await unready(dra.plugin)
         entry = vector_engine(node.tree, 0).folders[0] + "/ve/ve0"
         node.tree.node(entry, "ve3", "238:3")
         await eventually_async(lambda: "/dev/ve3" in path.read_text())
-        await eventually_async(lambda: _is_ready(dra))
+        await eventually_async(lambda: is_ready(dra.plugin))
     assert written(path) != before
 
 
@@ -174,35 +164,41 @@ async def test_claims_of_older_versions_get_their_files_back_from_their_devices(
     path.unlink()
     node.tree.remove(ENGINE)
     async with node.bed.running(device_types=node.types) as dra:
-        assert f"{path}: request " in await unready(dra)
+        assert f"{path}: request " in await unready(dra.plugin)
         assert "allocated nec-vector-engine-0000-01-00-0, which this node hasn't now" in (
-            await unready(dra)
+            await unready(dra.plugin)
         )
         vector_engine(node.tree, 0)
         await eventually_async(lambda: written(path) == before)
         await eventually_async(lambda: json.loads(entry.read_bytes()).get("file"))
 
 
-@pytest.mark.parametrize("damage", [Path.unlink, truncate, cut, remove_folder])
+def exchange(path: Path) -> None:
+    """Replace the entry of a claim by that of another one."""
+    shutil.copy(path.with_name("uid-of-fpga.json"), path)
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, truncate, cut, exchange, remove_folder])
 @pytest.mark.parametrize("runs", [True, False])
 async def test_the_entry_of_a_claim_is_restored_from_its_cdi_file(
     node: Node, damage: Callable[[Path], None], runs: bool
 ) -> None:
-    engine = node.claims[1]
     entry = node.bed.folder / "state/claims/uid-of-engine.json"
     async with node.running() as dra:
-        await node.bed.ready(engine)
+        for each in node.claims:
+            await node.bed.ready(each)
         before = written(entry)
         if runs:
             damage(entry)
             await eventually_async(lambda: written(entry) == before)
-            await eventually_async(lambda: _is_ready(dra))
+            await eventually_async(lambda: is_ready(dra.plugin))
     if not runs:
         damage(entry)
     async with node.bed.running(device_types=node.types) as dra:
         await eventually_async(lambda: written(entry) == before)
-        assert [each.claim.uid for each in dra.parts.book.entries()] == ["uid-of-engine"]
-        await node.bed.unprepare(engine)
+        uids = {each.claim.uid for each in dra.parts.book.entries()}
+        assert uids == {"uid-of-fpga", "uid-of-engine"}
+        await node.bed.unprepare(*node.claims)
         assert node.bed.left == []
 
 
@@ -224,17 +220,6 @@ async def test_files_of_others_beside_ours_are_left_alone(node: Node) -> None:
     assert all((node.bed.folder / "cdi" / name).exists() for name in FOREIGN)
 
 
-async def test_an_entry_of_another_claim_is_replaced_by_that_of_its_cdi_file(node: Node) -> None:
-    folder = node.bed.folder / "state/claims"
-    async with node.running() as dra:
-        for each in node.claims:
-            await node.bed.ready(each)
-        before = (folder / "uid-of-engine.json").read_bytes()
-        shutil.copy(folder / "uid-of-fpga.json", folder / "uid-of-engine.json")
-        await eventually_async(lambda: (folder / "uid-of-engine.json").read_bytes() == before)
-        await eventually_async(lambda: _is_ready(dra))
-
-
 async def test_a_damaged_entry_without_a_cdi_file_is_named(node: Node) -> None:
     entry = node.bed.folder / "state/claims/uid-of-engine.json"
     async with node.running():
@@ -242,20 +227,6 @@ async def test_a_damaged_entry_without_a_cdi_file_is_named(node: Node) -> None:
     node.paths[1].unlink()
     truncate(entry)
     async with node.bed.running(device_types=node.types) as dra:
-        await eventually_async(lambda: unready(dra))
-        assert f"{entry} can't be read" in await unready(dra)
-        assert "accelbind dra release uid-of-engine" in await unready(dra)
-
-
-async def test_an_unhealthy_device_takes_nothing_from_the_file_of_its_claim(node: Node) -> None:
-    engine, path = node.claims[1], node.paths[1]
-    async with node.running() as dra:
-        await node.bed.ready(engine)
-        before = written(path)
-        (node.bed.folder / "root/dev/ve0").unlink()
-        await eventually_async(
-            lambda: not dra.parts.state.by_name["nec-vector-engine-0000-01-00-0"].device.healthy
-        )
-        path.unlink()
-        await eventually_async(lambda: written(path) == before)
-        assert await unready(dra) == ""
+        await eventually_async(lambda: unready(dra.plugin))
+        assert f"{entry} can't be read" in await unready(dra.plugin)
+        assert "accelbind dra release uid-of-engine" in await unready(dra.plugin)

@@ -191,16 +191,6 @@ async def test_a_slice_belongs_to_its_node_and_is_written_once(node: FakeNode) -
         assert (node.count("created"), node.count("failed")) == (1, 0)
 
 
-async def test_an_unhealthy_device_is_tainted_until_it_heals(node: FakeNode) -> None:
-    async with node.publishing(card()):
-        node.scan(bad(card()))
-        await eventually_async(lambda: node.taints() == ["port-errors"])
-        node.scan(card())
-        await eventually_async(lambda: node.taints() == [])
-        assert node.writes() == ["POST", "PUT", "PUT"]
-        assert node.slices()[0]["spec"]["pool"]["generation"] == 1
-
-
 async def test_where_taints_are_dropped_it_is_left_out(tmp_path: Path) -> None:
     async with node_of(tmp_path, Options(plain=True, device_taints=False)) as node:
         with capture_logs() as logs:
@@ -240,18 +230,6 @@ async def test_a_node_that_is_made_anew_owns_its_slices_after_three_writes(node:
         assert stored["metadata"]["ownerReferences"][0]["uid"] == "new"
         assert len(node.writes()) <= before + 3
         await eventually_async(lambda: not node.publisher.error)
-
-
-async def test_a_device_that_the_plugin_gave_out_is_published_once_it_is_free(
-    node: FakeNode,
-) -> None:
-    set_state(node.state, holders={("fpga.intel.com/af-x", "dfl-port.1"): (HOLDER,)})
-    async with node.publishing(card(0)):
-        node.scan(card(0), card(1), card(2))
-        await node.shows(card(0), card(2))
-        set_state(node.state, holders={})
-        node.scan(card(0), card(1))
-        await node.shows(card(0), card(1))
 
 
 async def test_a_claimed_device_shows_what_the_claim_got_also_after_a_restart(

@@ -37,13 +37,6 @@ class Setting:
         return self.state.advertised
 
 
-async def test_each_scan_takes_the_ledger_a_step_further_before_anybody_follows() -> None:
-    setting = Setting()
-    await setting.discovery.run_once()
-    assert list((await setting.offer()).resources) == [AF_NLB0]
-    assert setting.state.scanned.is_set()
-
-
 async def test_a_failed_scan_is_logged_once_and_the_known_devices_stay(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

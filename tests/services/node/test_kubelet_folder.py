@@ -1,7 +1,6 @@
 """The kubelet's folder: its socket, ours, and the lock that decides which plugin serves."""
 
 import asyncio
-import contextlib
 import fcntl
 import shutil
 import socket
@@ -18,8 +17,6 @@ from services.process.errors import KubeletError
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
-
-WAITS = "[warning  ] waiting until another process ends"
 
 
 @pytest.fixture
@@ -102,23 +99,6 @@ async def test_who_is_about_to_register_gets_the_kubelet_of_now(path: Path) -> N
 
 
 # Which plugin serves -----------------------------------------------------------------------------
-
-
-async def test_of_two_the_first_serves_and_the_second_as_soon_as_it_has_ended(
-    path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async with contextlib.AsyncExitStack() as stack:
-        async with checking(path) as first:
-            await is_active(first)
-            second = await stack.enter_async_context(checking(path))
-            await eventually_async(lambda: second.lock.waits_for)
-            first.new_socket()
-            with pytest.raises(KubeletError, match="another accelbind serves on this node"):
-                second.new_socket()
-        await is_active(second)
-        assert second.lock.waits_for == ""
-        assert names(path) == set(), "nothing is left in the folder"
-    assert capsys.readouterr().out.count(WAITS) == 1
 
 
 async def test_a_folder_that_can_not_be_looked_at_is_waited_for(
