@@ -27,13 +27,7 @@ APPLY: Final = (
 class Cluster(Subject):
     """A cluster, whose methods raise `Unseen` for what we may not read, and `ClusterError`."""
 
-    def __init__(
-        self,
-        access: Callable[[], Access],
-        namespace: str,
-        policy: Policy,
-        webhook_address: tuple[str, int] | None = None,
-    ) -> None:
+    def __init__(self, access: Callable[[], Access], namespace: str, policy: Policy) -> None:
         super().__init__()
         self.namespace = namespace
         self.policy = policy
@@ -42,8 +36,6 @@ class Cluster(Subject):
         """The domains of the names that the webhook replaces, with a slash."""
         self.resources = (*policy.prefixes, UNIT_RESOURCE)
         """How the names of our resources begin."""
-        self.webhook_address = webhook_address
-        """Where the webhook can be reached from here; None for where it is called."""
         self._access = access
 
     def get(self, path: str) -> Json | None:

@@ -35,7 +35,6 @@ from accelbind.options import (
     ApiServer,
     Context,
     Kubeconfig,
-    default_note,
     namespace_option,
     time_option,
 )
@@ -54,14 +53,6 @@ Find: TypeAlias = Callable[[S], Iterable[Line]]
 _PREFIX: Final = "whose id starts with this; repeat it for more."
 Only = Annotated[list[str] | None, typer.Option(metavar="ID", help=f"Run only checks {_PREFIX}")]
 Skip = Annotated[list[str] | None, typer.Option(metavar="ID", help=f"Skip checks {_PREFIX}")]
-WebhookAddress = Annotated[
-    str | None,
-    typer.Option(
-        metavar="HOST:PORT",
-        help="Where the webhook can be reached from here."
-        f" {default_note('as its configurations say')}",
-    ),
-]
 _NODE_FLAGS: Final = ("root", "kubelet_dir", "metrics_port", "device_types")
 _NODE_FOLDERS: Final = (
     "/var/lib/kubelet/device-plugins",
@@ -141,7 +132,6 @@ def doctor(
     kubeconfig: Kubeconfig = None,
     context: Context = "",
     namespace: Annotated[str, namespace_option("Where accelbind runs.", NAMESPACE)] = NAMESPACE,
-    webhook_address: WebhookAddress = None,
     settings: ReviewSettings,
     given: Given,
 ) -> None:
@@ -176,10 +166,7 @@ def doctor(
         known = target.is_chosen or (target.is_known and not checks)
         if on_cluster or target.is_named or (not on_node and known):
             policy = settings.policy()
-            address = certificates.parse_address(webhook_address) if webhook_address else None
-            subject = Cluster(
-                lambda: stack.enter_context(target.access()), namespace, policy, address
-            )
+            subject = Cluster(lambda: stack.enter_context(target.access()), namespace, policy)
             subject.log_in()
             checks += checks_of(CLUSTER, subject)
         if not checks:

@@ -10,14 +10,12 @@ from typing import Any
 import pytest
 
 from simulator.cards import NLB3, CardSpec, Rack
-from tests.accelbind.doctor.answers import Answers, answering, first_of, items
-from tests.accelbind.doctor.answers import one as at
 from tests.e2e.api import Api, Place
 from tests.e2e.cluster import offered
 from tests.e2e.simulator import NODE, Simulator, simulated
 from tests.making import in_the_environment_of_make, make_command
-from tests.manifests.rendering import NAMESPACE, one, rendered
-from tests.manifests.running import WEBHOOK, certs, cluster, plugin, webhook
+from tests.manifests.rendering import rendered
+from tests.manifests.running import certs, cluster, plugin, webhook
 from tests.support import Processes, eventually_async, python_module, soaking
 
 pytestmark = pytest.mark.timeout(1800)
@@ -78,24 +76,6 @@ def test_an_interrupted_run_leaves_nothing(stands_in: Simulator, processes: Proc
     assert seen(stands_in) == before
 
 
-def the_service(address: str) -> Answers:
-    """The webhook's Service and what is behind it, of which the doctor asks."""
-    service = one(rendered("base"), "Service", "accelbind-webhook")
-    host, _, port = address.partition(":")
-    names = [{"name": each["name"], "port": int(port)} for each in service["spec"]["ports"]]
-    labels = {"kubernetes.io/service-name": "accelbind-webhook"}
-    behind = {
-        "metadata": {"labels": labels},
-        "ports": names,
-        "endpoints": [{"addresses": [host]}],
-    }
-    within = f"namespaces/{NAMESPACE}"
-    return first_of(
-        at(f"/api/v1/{within}/services/accelbind-webhook", service),
-        items(f"/apis/discovery.k8s.io/v1/{within}/endpointslices", behind),
-    )
-
-
 @pytest.mark.anyio
 async def test_what_is_deployed_is_tried_as_well(
     short_dir: Path, tmp_path: Path, processes: Processes
@@ -116,13 +96,12 @@ async def test_what_is_deployed_is_tried_as_well(
             lambda: offered(api.get("Node", "n1", "") or {}), timeout=120, what="a node's offer"
         )
         before = [each["metadata"]["name"] for each in api.objects("Namespace")]
-        with answering(api, the_service(services[WEBHOOK])):
-            process = processes.start(
-                make_command("e2e", f"API_SERVER={api.address}"),
-                env=in_the_environment_of_make({"PATIENCE": "120"}),
-                name="e2e",
-            )
-            assert await asyncio.to_thread(process.wait, 400) == 0, process.transcript()
+        process = processes.start(
+            make_command("e2e", f"API_SERVER={api.address}"),
+            env=in_the_environment_of_make({"PATIENCE": "120"}),
+            name="e2e",
+        )
+        assert await asyncio.to_thread(process.wait, 400) == 0, process.transcript()
         assert "test_a_container_gets_one_device_and_its_address PASSED" in process.stdout
         assert "doesn't offer the samples' function" in process.stdout, (
             "what can't be tried is told"

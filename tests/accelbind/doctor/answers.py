@@ -6,7 +6,6 @@ import json
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -148,37 +147,29 @@ def with_policies(found: list[Json]) -> Answers:
 
 
 @asynccontextmanager
-async def serving(
-    folder: Path, *names: str, now: datetime | None = None
-) -> AsyncIterator[tuple[int, bytes]]:
-    """Somebody who serves a certificate; gives the port and the CA."""
-    issued = issue(folder, names or ["127.0.0.1"], now=now)
-    async with serving_pair(issued.certificate, issued.key) as port:
-        yield port, issued.ca_certificate.read_bytes()
+async def serving(folder: Path, *names: str) -> AsyncIterator[tuple[int, bytes]]:
+    """A webhook that refuses each pod; gives the port and the CA."""
 
+    async def refuse(request: Request) -> Response:
+        uid = json.loads(request.body)["request"]["uid"]
+        refusal = {"uid": uid, "allowed": False, "status": {"message": "no such name"}}
+        review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
+        return Response(200, json.dumps(review | {"response": refusal}).encode())
 
-@asynccontextmanager
-async def serving_pair(certificate: Path, key: Path) -> AsyncIterator[int]:
-    """Somebody who serves this pair; gives the port."""
-
-    async def nothing(_: Request) -> Response:
-        return Response(404)
-
+    issued = issue(folder, names or ["127.0.0.1"])
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-    server = HttpServer(nothing)
+    context.load_cert_chain(issued.certificate, issued.key)
+    server = HttpServer(refuse)
     await server.listen("127.0.0.1", 0, context)
     try:
-        yield server.port
+        yield server.port, issued.ca_certificate.read_bytes()
     finally:
         await server.close(1)
 
 
-async def looked(
-    api: ApiServerStandIn, *, address: tuple[str, int] | None = None, only: str = "cluster."
-) -> dict[str, Result]:
+async def looked(api: ApiServerStandIn, *, only: str = "cluster.") -> dict[str, Result]:
     """What comes of the checks of a cluster, by id, while this event loop serves it."""
-    cluster = Cluster(lambda: api.access, SYSTEM, Policy(), address)
+    cluster = Cluster(lambda: api.access, SYSTEM, Policy())
     checks = [check for check in checks_of(CLUSTER, cluster) if check.id.startswith(only)]
     return {result.id: result for result in await asyncio.to_thread(run_checks, checks, 60)}
 

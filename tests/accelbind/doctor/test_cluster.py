@@ -1,18 +1,15 @@
 """`accelbind doctor` on clusters, over TLS: what is well, and each thing that isn't."""
 
-import base64
 import copy
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from accelbind.doctor.model import Result
 from accelbind.doctor.policy import CERTS, POLICIES
-from certs.authority import create_authority, issue_serving, parse_names, utc_now
 from certs.folder import issue
+from simulator.apiserver.http_server import Request
 from simulator.apiserver.standin import ApiServerStandIn
 from simulator.cards import A10_INTERFACE, NLB0
 from tests.accelbind.doctor import answers as cluster
@@ -25,7 +22,6 @@ from tests.accelbind.doctor.answers import (
     looked,
     told,
 )
-from tests.odd_certificates import ODD
 from tests.simulator.apiserver.support import PHYSICAL, node_with, pod
 
 pytestmark = pytest.mark.anyio
@@ -126,111 +122,46 @@ async def test_the_guard_is_no_last_check_and_needs_no_domains_of_ours(
 # Certificates ------------------------------------------------------------------------------------
 
 
-def install(api: ApiServerStandIn, url: str, bundle: bytes) -> None:
-    for each in cluster.configurations(url, bundle):
-        api.put(each)
-
-
 async def served(
     api: ApiServerStandIn, port: int, bundle: bytes, state: str, *words: str
 ) -> Result:
-    install(api, f"https://127.0.0.1:{port}", bundle)
+    for each in cluster.configurations(f"https://127.0.0.1:{port}", bundle):
+        api.put(each)
     return await expect(api, "cluster.served", state, *words)
 
 
-async def test_a_certificate_that_the_bundle_does_not_fit(
+async def test_the_api_server_says_whether_it_trusts_the_webhook(
     api: ApiServerStandIn, tmp_path: Path
 ) -> None:
     other = issue(tmp_path / "other", ["127.0.0.1"]).ca_certificate.read_bytes()
     async with cluster.serving(tmp_path / "tls") as (port, bundle):
-        await served(api, port, bundle, "ok")
+        await served(api, port, bundle, "ok", "calls pods.accelbind.dev and trusts")
         await served(api, port, other + bundle, "ok")  # while a CA changes
-        await served(api, port, other, "failed", "certs run sets the bundle")
-        await served(api, port, b"no certificate", "failed")
-        await served(api, port, b"", "failed", "certs run sets it")
+        await served(api, port, other, "failed", "failed calling webhook", "certs show")
+        await served(api, port, b"", "failed", "has no caBundle", "certs run sets it")
+        api.put(cluster.configurations(f"https://127.0.0.1:{port}", bundle)[0])
+        await expect(api, "cluster.served", "failed", "trust different CAs")
+    async with cluster.serving(tmp_path / "elsewhere", "elsewhere.svc") as (port, bundle):
+        await served(api, port, bundle, "failed", "failed calling webhook")
+    await served(api, port, bundle, "failed", "cluster.workloads")
+    assert api.objects("Pod") == [], "a dry run"
 
 
-async def test_odd_certificates_in_a_bundle_keep_no_other_from_use(
-    api: ApiServerStandIn, tmp_path: Path
+async def test_a_pod_that_is_not_sent_to_the_webhook_shows_nothing_of_it(
+    api: ApiServerStandIn,
 ) -> None:
-    broken = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
-    async with cluster.serving(tmp_path / "tls") as (port, bundle):
-        for odd in (ODD["version 2"], ODD["year 0"], broken):
-            await served(api, port, odd + bundle, "warning", "certificate 1: ", "valid until")
-            await served(api, port, odd, "failed", "no usable certificate")
-        await served(api, port, ODD["a long serial"] + bundle, "ok")
+    mutating, validating = cluster.configurations("https://127.0.0.1:1", b"x")
+    for entry in (*mutating["webhooks"], *validating["webhooks"]):
+        entry["namespaceSelector"] = {"matchLabels": {"accelerators": "yes"}}
+    for each in (mutating, validating):
+        api.put(each)
+    await expect(api, "cluster.served", "unseen", "it was not sent to the webhook")
+    pods = "/api/v1/namespaces/default/pods"
 
+    def forbid(request: Request) -> int | None:
+        return 403 if request.path == pods else None
 
-async def test_a_ca_that_only_openssl_accepts(api: ApiServerStandIn, tmp_path: Path) -> None:
-    authority = create_authority(
-        utc_now(), timedelta(days=9), ec.generate_private_key(ec.SECP256K1())
-    )
-    pair = issue_serving(authority, parse_names(["127.0.0.1"]), utc_now(), timedelta(days=9))
-    paths = tmp_path / "tls.crt", tmp_path / "tls.key"
-    for path, content in zip(paths, (pair.certificate.pem, pair.key_pem), strict=True):
-        path.write_bytes(content)
-    async with cluster.serving_pair(*paths) as port:
-        await served(api, port, authority.certificate.pem, "failed", "API servers refuse")
-
-
-@pytest.mark.parametrize(
-    ("days_ago", "name", "state", "words"),
-    [
-        (300, "127.0.0.1", "warning", "its renewal is overdue"),
-        (100, "127.0.0.1", "ok", "valid until"),
-        (400, "127.0.0.1", "failed", "expired"),
-        (0, "elsewhere.svc", "failed", "certificate is not valid for '127.0.0.1'"),
-    ],
-)
-async def test_certificates_that_end_or_are_for_others(
-    api: ApiServerStandIn, tmp_path: Path, *, days_ago: int, name: str, state: str, words: str
-) -> None:
-    now = datetime.now(UTC).replace(microsecond=0) - timedelta(days=days_ago)
-    async with cluster.serving(tmp_path / "tls", name, now=now) as (port, bundle):
-        await served(api, port, bundle, state, words)
-
-
-async def test_a_webhook_that_is_away(api: ApiServerStandIn, tmp_path: Path) -> None:
-    async with cluster.serving(tmp_path / "tls") as (port, bundle):
-        pass
-    await served(api, port, bundle, "failed", "connection refused")
-    install(api, "https://nowhere.invalid", bundle)
-    await expect(api, "cluster.served", "unseen", "from here")
-
-
-async def test_each_pod_behind_the_service_is_called(api: ApiServerStandIn, tmp_path: Path) -> None:
-    (mutating,) = cluster.documents("base/webhook-mutating.yaml")
-    for each in mutating["webhooks"]:
-        each["clientConfig"]["caBundle"] = base64.b64encode(b"x").decode()
-    api.put(mutating)
-    server = f"accelbind-webhook.{SYSTEM}.svc"
-    path = f"/api/v1/namespaces/{SYSTEM}/services/accelbind-webhook"
-    service = cluster.one(path, {"spec": {"ports": [{"name": "https", "port": 443}]}})
-
-    def behind(*ports: int) -> cluster.Answers:
-        labels = {"kubernetes.io/service-name": "accelbind-webhook"}
-        endpoint = [{"addresses": ["127.0.0.1"], "conditions": {"ready": True}}]
-        common = {"metadata": {"labels": labels}, "endpoints": endpoint}
-        each = [common | {"ports": [{"name": "https", "port": port}]} for port in ports]
-        other = common | {"metadata": {}, "ports": [{"name": "https", "port": 1}]}
-        slices = f"/apis/discovery.k8s.io/v1/namespaces/{SYSTEM}/endpointslices"
-        return cluster.first_of(service, cluster.items(slices, other, *each))
-
-    await expect(api, "cluster.served", "failed", "there is no Service")
-    (line,) = (await expect(api, "cluster.served", "failed", answers=service)).lines
-    assert "no pod behind the Service" in line.what, "once, for all entries"
-    async with (
-        cluster.serving(tmp_path / "a", server) as (good, bundle),
-        cluster.serving(tmp_path / "b", server) as (bad, _),
-    ):
-        for each in mutating["webhooks"]:
-            each["clientConfig"]["caBundle"] = base64.b64encode(bundle).decode()
-        api.put(mutating)
-        words = f"{server} at 127.0.0.1:{good}"
-        await expect(api, "cluster.served", "ok", words, answers=behind(good))
-        result = await expect(api, "cluster.served", "failed", answers=behind(good, bad))
-        assert [str(line.state) for line in result.lines] == ["ok", "failed"]
-        await expect(api, "cluster.served", "ok", address=("127.0.0.1", good))
+    await expect(api, "cluster.served", "unseen", "RBAC", answers=forbid)
 
 
 # Workloads, nodes, pods --------------------------------------------------------------------------
