@@ -10,7 +10,7 @@ import typer
 
 from accelbind.kubectl import Target
 from accelbind.options import Context, Kubeconfig, file_option
-from accelbind.output import Output, OutputFormat, line_width, print_result, table_lines, warn
+from accelbind.output import Output, OutputFormat, line_width, print_result, table_lines
 from accelbind.run import settings_command, with_settings
 from certs import folder, keeper
 from certs.process import run as run_process
@@ -148,12 +148,8 @@ def renew(
         settle = duration_text(settings.settle)
         typer.echo(f"a new CA serves {settle} after it is in the bundle", err=True)
     with Target(settings.api_server, kubeconfig, context).access() as access:
-        report = asyncio.run(_renew_in_cluster(access, settings, ca=ca))
-    ends = report.serving.ends if report.serving else None
-    result = {"notAfter": ends.isoformat() if ends else None, "missing": list(report.missing)}
-    print_result(output, result, [f"renewed: valid until {ends:%F %T}" if ends else "renewed"])
-    for warning in report.warnings:
-        warn(warning)
+        facts = asyncio.run(_renew_in_cluster(access, settings, ca=ca))
+    print_result(output, facts, _certificate_lines(facts))
 
 
 async def _show_cluster(access: Access, settings: CertsSettings) -> dict[str, Any]:
@@ -161,11 +157,10 @@ async def _show_cluster(access: Access, settings: CertsSettings) -> dict[str, An
         return await show_cluster(client, settings)
 
 
-async def _renew_in_cluster(
-    access: Access, settings: CertsSettings, *, ca: bool
-) -> keeper.RoundReport:
+async def _renew_in_cluster(access: Access, settings: CertsSettings, *, ca: bool) -> dict[str, Any]:
     async with ClusterClient(access) as client:
-        return await keeper.renew(client, settings, authority=ca)
+        await keeper.renew(client, settings, authority=ca)
+        return await show_cluster(client, settings)
 
 
 def _certificate_lines(facts: dict[str, Any]) -> Iterator[str]:

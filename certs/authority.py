@@ -13,7 +13,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from certs.certificates import CLOCK_SKEW, Certificate, convert, general_name
-from certs.verification import refusal
 from services.process.errors import InvalidSettings
 
 AUTHORITY_LIFE: Final = timedelta(days=3650)
@@ -97,18 +96,6 @@ def issue_serving(
     alternative_names = x509.SubjectAlternativeName(map(general_name, names))
     purpose = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
     return _issue("accelbind webhook", key, now, end, authority, alternative_names, purpose)
-
-
-def signing_error(
-    authority: KeyPair, names: Sequence[str], now: datetime, others: Iterable[Certificate] = ()
-) -> str:
-    """Why API servers would refuse what a CA signs for these names; empty if they would accept it.
-
-    `others` are the other CAs in their bundle.
-    """
-    trial = issue_serving(authority, names, now).certificate
-    refused = refusal(trial, (authority.certificate, *others), now)
-    return f"API servers would refuse what this CA signs: {refused}" if refused else ""
 
 
 def utc_now() -> datetime:

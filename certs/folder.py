@@ -8,17 +8,19 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from certs.authority import issue_serving, parse_names, signing_error, utc_now
+from certs.authority import issue_serving, parse_names, utc_now
 from certs.certificates import read_key
 from certs.state import (
     CA_CERTIFICATE,
     CA_KEY,
+    REFUSED,
     REMEDY,
     SERVING_CERTIFICATE,
     SERVING_KEY,
     Stored,
     signing_pair,
 )
+from certs.verification import refusal
 from services.process.errors import CertificateError
 from services.process.files import replace_files
 from services.process.pairs import read_pem
@@ -50,10 +52,10 @@ def issue(directory: Path, names: Sequence[str], *, now: datetime | None = None)
     # A kill between two renames leaves the key alone. Nothing else is replaced: the bundles that
     # somebody has pasted do not follow.
     replaced = CA_CERTIFICATE in held or (CA_KEY in held and read_key(held[CA_KEY]) is None)
-    problem = (created if replaced else "") or signing_error(authority, names, now)
-    if problem:
-        raise CertificateError(f"{directory / CA_CERTIFICATE}: {problem}: {REMEDY}")
     serving = issue_serving(authority, names, now, LIFE)
+    refused = refusal(serving.certificate, [authority.certificate], now)
+    if problem := (created if replaced else "") or (refused and f"{REFUSED}: {refused}"):
+        raise CertificateError(f"{directory / CA_CERTIFICATE}: {problem}: {REMEDY}")
     files = {
         SERVING_KEY: (serving.key_pem, _PRIVATE),
         SERVING_CERTIFICATE: (serving.certificate.pem, _PUBLIC),

@@ -4,6 +4,7 @@ Each write succeeds only on the version that was read, so any number of replicas
 """
 
 import asyncio
+import dataclasses
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,17 +16,10 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from certs.authority import utc_now
-from certs.certificates import Certificate, read_certificates
+from certs.certificates import Certificate
 from certs.metrics import CertsMetrics
 from certs.settings import CertsSettings
-from certs.state import (
-    CA_KEY,
-    CA_KEYS,
-    SERVING_CERTIFICATE,
-    SERVING_KEY,
-    SERVING_KEYS,
-    next_step,
-)
+from certs.state import BUNDLE, CA_KEY, CA_KEYS, SERVING_KEY, SERVING_KEYS, next_step
 from certs.store import Snapshot, read_snapshot
 from services.kube.client import ClusterClient, Conflict
 from services.kube.objects import ensure_secret, write_secret
@@ -101,31 +95,29 @@ class CertificateReconciler:
         self._check_clock(read.authority.object.date, now)
         stored = read.certificates(self._lost)
         step = next_step(stored, at.names, now)
-        data = step.authority_data()
-        if data != {key: read.authority.data[key] for key in CA_KEYS & read.authority.data.keys()}:
-            await write_secret(client, read.authority, data, ours=CA_KEYS)
+        held = read.authority.data
+        if step.authority != {key: held[key] for key in CA_KEYS & held.keys()}:
+            await write_secret(client, read.authority, step.authority, ours=CA_KEYS)
         if step.created:
             self._lost.discard(CA_KEY)
             self._metrics.issued.labels("ca").inc()
             log.info("CA created", secret=at.ca_secret, reason=step.created)
-        problems = await self._write_bundles(client, read, step.bundle, now)
+        problems = await self._write_bundles(client, read, step.serving[BUNDLE], now)
         settled = self._in_place is not None and now - self._in_place[1] >= at.settle
         waiting = bool(step.renewal) and step.waits and not settled
-        serving = next(iter(stored.chain), None)
         if step.renewal and not waiting:
-            data = step.issue(now)
-            await write_secret(client, read.serving, data, ours=SERVING_KEYS)
+            await write_secret(client, read.serving, step.serving, ours=SERVING_KEYS)
             self._lost.clear()
             self._metrics.issued.labels("serving").inc()
             log.info("serving certificate issued", secret=at.tls_secret, reason=step.renewal)
-            [serving] = read_certificates(data[SERVING_CERTIFICATE])
-        doubts = [f"the CA in use is unusual; it keeps signing: {step.doubt}"] if step.doubt else []
+            stored = dataclasses.replace(stored, serving=step.serving)
         absences = [
             f"{name} does not exist, so it has no bundle: names are fixed, a kustomize namePrefix"
             " is not supported; else set --webhook-config"
             for name in read.missing
         ]
-        warnings = (*stored.skipped, *doubts, *absences)
+        serving = next(iter(stored.chain), None)
+        warnings = (*step.warnings, *absences)
         return RoundReport(step.trusted, serving, waiting, read.missing, warnings, problems)
 
     def _check_clock(self, date: str, now: datetime) -> None:
@@ -169,7 +161,7 @@ class CertificateReconciler:
         return tuple(problems)
 
 
-async def renew(client: ClusterClient, settings: CertsSettings, *, authority: bool) -> RoundReport:
+async def renew(client: ClusterClient, settings: CertsSettings, *, authority: bool) -> None:
     """Renew the serving certificate now; with `authority`, create the CA that signs it."""
     metrics = CertsMetrics(CollectorRegistry())  # nobody reads those of a command
     lost = (SERVING_KEY, CA_KEY) if authority else (SERVING_KEY,)
@@ -183,4 +175,3 @@ async def renew(client: ClusterClient, settings: CertsSettings, *, authority: bo
     # Somebody keeps writing another bundle, or takes ours out.
     except TimeoutError as error:
         raise ClusterError("the bundle does not stay in the webhook configurations") from error
-    return report

@@ -5,13 +5,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from certs.authority import signing_error, utc_now
+from certs.authority import issue_serving, utc_now
 from certs.certificates import Certificate, key_error, read_certificates
 from certs.folder import read_folder
 from certs.settings import CertsSettings
 from certs.state import (
     CA_CERTIFICATE,
     CA_KEY,
+    REFUSED,
     SERVING_KEY,
     Stored,
     signing_pair,
@@ -65,7 +66,9 @@ def _problems(stored: Stored, names: Sequence[str], now: datetime) -> Iterator[s
     if stored.authority.get(CA_KEY) and names:
         try:
             pair, replaced = signing_pair(stored, now)
-            problem = replaced or signing_error(pair, names, now)
+            trial = issue_serving(pair, names, now).certificate
+            refused = refusal(trial, [pair.certificate], now)
+            problem = replaced or (refused and f"{REFUSED}: {refused}")
         except CertificateError as error:
             problem = str(error)
         if problem:

@@ -21,7 +21,7 @@ from typing import Final
 
 from cryptography import x509
 
-from certs.authority import KeyPair, create_authority, issue_serving, signing_error
+from certs.authority import KeyPair, create_authority, issue_serving
 from certs.certificates import (
     MOST_CERTIFICATES,
     Certificate,
@@ -53,6 +53,7 @@ SERVING_KEYS: Final = frozenset({SERVING_CERTIFICATE, SERVING_KEY, BUNDLE})
 OVERLAP: Final = timedelta(days=1)
 """Age of a serving certificate at which all replicas of the webhook have mounted it."""
 
+REFUSED: Final = "API servers would refuse what this CA signs"
 REMEDY: Final = (
     "put in an unencrypted elliptic curve key (P-256, P-384 or P-521) and its CA certificate, or"
     " remove ca.key and ca.crt to get a new CA"
@@ -105,42 +106,22 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The objects to write, in this order: the CA's Secret, the bundle, the serving Secret."""
+    """What is to be written, in this order: the CA's Secret, the bundle, the serving Secret."""
 
-    authority: KeyPair
-    """The CA that signs."""
+    authority: Mapping[str, bytes]
+    """The data of the CA's Secret."""
     created: str
-    """Why it is new; empty if its Secret holds it already."""
+    """Why its CA is new; empty if the Secret holds it already."""
     trusted: tuple[Certificate, ...]
     """The CAs in the bundle, the one that signs first."""
-    names: tuple[str, ...]
-    """The names in the next serving certificate."""
+    serving: Mapping[str, bytes]
+    """The data of the serving Secret with a new pair."""
     renewal: str
-    """Why a serving certificate is issued; empty if none is."""
+    """Why that is written; empty if it is not."""
     waits: bool
     """Whether the bundle has to settle before that."""
-    doubt: str
-    """Why API servers would refuse what the CA signs, where it signs nevertheless."""
-
-    @property
-    def bundle(self) -> bytes:
-        """The bundle for the webhook configurations."""
-        return bundle_pem(self.trusted)
-
-    def authority_data(self) -> dict[str, bytes]:
-        """The data of the CA's Secret."""
-        own, *old = self.trusted
-        data = {CA_CERTIFICATE: own.pem, CA_KEY: self.authority.key_pem}
-        return data | {OLD_CAS: bundle_pem(old)} if old else data
-
-    def issue(self, now: datetime) -> dict[str, bytes]:
-        """The data of the serving Secret with a new pair."""
-        pair = issue_serving(self.authority, self.names, now)
-        return {
-            SERVING_CERTIFICATE: pair.certificate.pem,
-            SERVING_KEY: pair.key_pem,
-            BUNDLE: self.bundle,
-        }
+    warnings: tuple[str, ...]
+    """Certificates that are skipped, and why a CA that signs nevertheless is unusual."""
 
 
 def next_step(stored: Stored, names: Sequence[str], now: datetime) -> Step:
@@ -156,35 +137,43 @@ def next_step(stored: Stored, names: Sequence[str], now: datetime) -> Step:
         authority = create_authority(now)
     own, serving = authority.certificate, next(iter(stored.chain), None)
     unusable = _pair_error(serving, stored.serving.get(SERVING_KEY, b""), now)
-    others = (
-        () if _has_switched(serving, unusable, own, now) else _others(stored, own, serving, now)
-    )
+    is_own = serving is not None and serving.is_signed_by(own)
+    others = _others(stored, own, serving, now)
+    if serving and is_own and not unusable and now - serving.issued > OVERLAP:
+        others = ()  # all replicas serve what this CA has signed
     trusted = (own, *others)
     signer = next((one for one in trusted if serving and serving.is_signed_by(one)), None)
+    if unusable and serving and signer:  # whoever asks may not know the names that others have set
+        names = tuple(dict.fromkeys((*names, *serving.names)))
+    pair = issue_serving(authority, names, now)
+    doubt = refusal(pair.certificate, trusted, now)
     refused = refusal(serving, trusted, now) if serving and signer else ""
-    doubt = signing_error(authority, names, now, others)
     # We are stricter than API servers: they may accept a CA that is in use, and its renewal makes
     # nothing worse.
-    in_use = not unusable and signer == own and own in stored.configured
+    in_use = is_own and not unusable and own in stored.configured
     if doubt and not (in_use and refused):
-        raise CertificateError(f"{stored.places[0]}: ca.crt: {doubt}: {REMEDY}")
+        raise CertificateError(f"{stored.places[0]}: ca.crt: {REFUSED}: {doubt}: {REMEDY}")
     renewal = unusable
     if serving and not unusable:
         renewal = _renewal_reason(serving, signer, own, names, now)
         if refused and not doubt:
             renewal = f"API servers refuse the serving certificate: {refused}"
-    if unusable and serving and signer:  # whoever asks may not know the names that others have set
-        names = tuple(dict.fromkeys((*names, *serving.names)))
+    old = {OLD_CAS: bundle_pem(others)} if others else {}
+    doubts = [f"the CA in use is unusual; it keeps signing: {doubt}"] if doubt else []
     return Step(
-        authority,
+        {CA_CERTIFICATE: own.pem, CA_KEY: authority.key_pem, **old},
         created,
         trusted,
-        names=tuple(names),
-        renewal=renewal,
+        {
+            SERVING_CERTIFICATE: pair.certificate.pem,
+            SERVING_KEY: pair.key_pem,
+            BUNDLE: bundle_pem(trusted),
+        },
+        renewal,
         # API servers may not know this CA yet, and replicas serve what another one has signed,
         # although its Secret may be lost. In the first round there is no other.
-        waits=signer != own and (bool(others) or not stored.complete),
-        doubt=doubt,
+        waits=not is_own and (bool(others) or not stored.complete),
+        warnings=(*stored.skipped, *doubts),
     )
 
 
@@ -213,15 +202,6 @@ def signing_pair(stored: Stored, now: datetime) -> tuple[KeyPair, str]:
     if ended := own.validity_error(now):
         return create_authority(now), f"the CA cannot be used: {ended}"
     return KeyPair(own, key), ""
-
-
-def _has_switched(
-    serving: Certificate | None, unusable: str, own: Certificate, now: datetime
-) -> bool:
-    """Whether all replicas serve what this CA has signed."""
-    if serving is None or unusable or not serving.is_signed_by(own):
-        return False
-    return now - serving.issued > OVERLAP
 
 
 def _others(

@@ -95,9 +95,10 @@ async def test_renewing_now_replaces_the_certificate_and_by_request_the_ca(
 ) -> None:
     await reconcile(api)
     [ca], first = the_bundle(api), serving(api)
-    done = await certs("renew", api=api)
+    done = await certs("renew", "-o", "json", api=api)
     assert (done.returncode, done.stderr) == (0, "")
     assert serving(api) != first
+    assert serving(api).fingerprint in done.stdout
     assert the_bundle(api) == (ca,)
     done = await certs("renew", "--ca", "--settle", "1s", api=api)
     assert done.returncode == 0, done.stderr
