@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from services.admission import mutate as mutating
 from services.admission.guard import guard
 from services.admission.mutate import (
+    MAX_POD_UNITS,
     REASON,
     REWRITES,
     Patched,
@@ -252,6 +253,36 @@ def test_regions_of_two_domains_may_have_one_interface() -> None:
         again["spec"]["containers"][0]["resources"][part] |= ours(nlb3=1)
         before["spec"]["containers"][0]["resources"][part] |= ours(nlb3=1)
     assert (admitted(again, policy=policy) is None) == (admitted(before, policy=policy) is None)
+
+
+@pytest.mark.parametrize("default", [{}, {REGION: 0}])
+def test_names_of_no_unit_take_the_same_places_when_they_come_back(
+    default: dict[str, int],
+) -> None:
+    """Also where a LimitRange sets the physical name."""
+    limits = {key: str(n) for key, n in (ours(nlb0=0) | default).items()}
+    for number, fits in ((MAX_POD_UNITS, True), (MAX_POD_UNITS + 1, False)):
+        before = pod(*[container(f"c{n}", limits) for n in range(number)])
+        after = admitted(before)
+        assert (after is not None) == fits
+        if after is not None:
+            mutated(set_again(after, ours(nlb0=0)))
+
+
+def test_many_names_that_come_back_are_all_read() -> None:
+    afus = [f"{n:032x}" for n in range(128)]
+    known = index(*[function(f"f{n}", "af", afu=afu) for n, afu in enumerate(afus)])
+    names = [f"fpga.intel.com/f{n}" for n in range(128)]
+    before = pod(container("a", dict.fromkeys(names[:64], "1")))
+    before["spec"]["containers"] += [
+        container(one, dict.fromkeys(names[64:], "1")) for one in ("b", "c", "d")
+    ]
+    after = mutated(before, known)
+    again = copy.deepcopy(after)
+    for one, was in zip(again["spec"]["containers"], before["spec"]["containers"], strict=True):
+        for part in ("limits", "requests"):
+            one["resources"][part] |= was["resources"][part]
+    assert mutated(again, known) == after
 
 
 # Notes that count for nothing

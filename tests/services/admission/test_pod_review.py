@@ -63,10 +63,9 @@ def test_a_pod_is_called_by_what_it_has_of_a_name() -> None:
     ("data", "message"),
     [
         (b"", "the body can't be read as an AdmissionReview: "),
-        (b"[]", "the body can't be read as an AdmissionReview: Expected `object`, got `array`"),
-        (b"\xff\xfe", "the body can't be read as an AdmissionReview: "),
         (b"{}", "Object missing required field `request`"),
         (body(review(uid=None)), r"Expected `str`, got `null` - at `\$.request.uid`"),
+        (body(review(uid="u" * 129)), "too long"),
         (body(review(uid="")), "^the AdmissionReview has no request.uid to answer to$"),
         (body(review()) + b"x", "trailing characters"),
         (
@@ -77,7 +76,6 @@ def test_a_pod_is_called_by_what_it_has_of_a_name() -> None:
                 "v1 in its configuration$"
             ),
         ),
-        (body(review() | {"kind": "Pod"}), 'not "Pod" of "admission.k8s.io/v1"'),
         (body({"request": {"uid": UID}}), 'not "" of ""'),
         (body({"request": {"uid": UID, "operation": 1}}), 'not "" of ""'),
     ],
@@ -159,13 +157,6 @@ def test_the_audit_of_each_time_that_a_pod_is_judged_has_names_of_its_own() -> N
     assert response(ask(review(after)))["auditAnnotations"] == {"reason-again": "already-physical"}
 
 
-def test_a_message_of_msgspec_is_kept_short_and_printable() -> None:
-    data = body(review({"metadata": {"name": "@"}})).replace(b"@", b"\xff" * 10_000)
-    answered = ask(data)
-    assert answered.message.isprintable()
-    assert len(answered.message) <= 500
-
-
 def test_a_crash_inside_answers_a_denial(monkeypatch: pytest.MonkeyPatch) -> None:
     crash = RuntimeError("secret detail")
 
@@ -185,8 +176,6 @@ def test_a_crash_inside_answers_a_denial(monkeypatch: pytest.MonkeyPatch) -> Non
         },
         "auditAnnotations": {"reason": "internal-error"},
     }
-    last = ask(review(), validating=True)
-    assert response(last)["auditAnnotations"] == {"reason": "internal-error"}
     assert "secret" not in answered.message
     assert (answered.outcome, answered.reason) == (ReviewOutcome.ERRORED, "internal-error")
     assert answered.error is crash

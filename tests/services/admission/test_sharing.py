@@ -88,8 +88,6 @@ def test_a_container_without_functions_takes_either_of_two_devices() -> None:
 @pytest.mark.parametrize(
     ("uses", "pair_of_functions"),
     [
-        # one unit for anything, but two devices that bring something else
-        ([use("i", 2, "f", "g", kind="init"), use("a", 2, "h")], ("f", "h")),
         # the same function is no conflict with itself
         ([use("i", 3, "f", "f", "g", kind="init"), use("a", 2, "f")], ("g", "f")),
         # what is wanted is not named as what is in the way
@@ -106,11 +104,7 @@ def test_a_conflict_names_what_is_there_and_what_is_wanted(
 ) -> None:
     (conflict,) = sharing.conflicts(uses)
     assert (conflict.earlier_wants[1], conflict.later_wants[1]) == pair_of_functions
-    assert (conflict.resource, conflict.earlier, conflict.later) == (
-        "r",
-        uses[0].ref,
-        uses[-1].ref,
-    )
+    assert (conflict.earlier, conflict.later) == (uses[0].ref, uses[-1].ref)
 
 
 FUNCTIONS = ("f", "g", "h")
@@ -155,13 +149,7 @@ def confusion_possible(asks: Sequence[Ask], pool: tuple[str | None, ...] = ()) -
 
 def conflict_found(asks: Sequence[Ask]) -> bool:
     uses = [
-        sharing.RegionUse(
-            ContainerRef(
-                Container(f"c{n}"), f"/{n}", init=ask.kind != "app", sidecar=ask.kind == "sidecar"
-            ),
-            {"r": len(ask.wants)},
-            {"r": Counter(("region", want) for want in ask.wants if want)},
-        )
+        use(f"c{n}", len(ask.wants), *filter(None, ask.wants), kind=ask.kind)
         for n, ask in enumerate(asks)
     ]
     return bool(list(sharing.conflicts(uses)))
@@ -176,14 +164,11 @@ def pods_of(want: st.SearchStrategy[str | None]) -> st.SearchStrategy[list[Ask]]
     return st.builds(lambda first, last: first + last, inits, apps)
 
 
-@settings(max_examples=150)
-@given(pods_of(st.sampled_from(FUNCTIONS)))
-def test_conflicts_are_found_exactly_where_confusion_is_possible(asks: list[Ask]) -> None:
-    assert conflict_found(asks) == confusion_possible(asks)
-
-
-@settings(max_examples=150)
-@given(pods_of(st.sampled_from([*FUNCTIONS, None])))
+@settings(max_examples=250)
+@given(pods_of(st.sampled_from(FUNCTIONS)) | pods_of(st.sampled_from([*FUNCTIONS, None])))
 @example([Ask("init", ("f", "g")), Ask("app", ("f", None))])
-def test_no_possible_confusion_is_overlooked(asks: list[Ask]) -> None:
-    assert conflict_found(asks) or not confusion_possible(asks)
+def test_conflicts_are_found_where_confusion_is_possible(asks: list[Ask]) -> None:
+    """And only there, if each unit must have a function."""
+    found, possible = conflict_found(asks), confusion_possible(asks)
+    assert found or not possible
+    assert possible or not found or any(None in ask.wants for ask in asks)

@@ -139,14 +139,6 @@ class Large:
 
 
 @pytest.mark.usefixtures("young_heap")
-async def test_nothing_is_held_of_a_call_that_is_done(calls: BlockingCalls) -> None:
-    found = await run(calls, Large)
-    alive = weakref.ref(found)
-    del found
-    await eventually_async(lambda: is_gone(alive), what="the end of what a call gave")
-
-
-@pytest.mark.usefixtures("young_heap")
 @pytest.mark.parametrize("how", ["late", "cancelled"])
 async def test_a_caller_that_gives_up_leaves_nothing_in_the_queue(
     calls: BlockingCalls, hang: Hang, how: str
@@ -223,11 +215,6 @@ async def test_of_many_calls_some_hang_and_all_others_are_made(calls: BlockingCa
         hang.release()
     await eventually_async(lambda: not calls.busy)
     assert await each(calls, wanted) == outcomes | dict.fromkeys(hangs, "late")
-
-
-async def test_calls_are_made_in_turn_while_none_is_slow(calls: BlockingCalls) -> None:
-    at_once = await each(calls, dict.fromkeys("abcdef", lambda: str(len(calls.busy))), timeout=60)
-    assert max(map(int, at_once.values())) <= 2, "the thread before may be about to end"
 
 
 def fail() -> str:
