@@ -14,33 +14,17 @@ SUFFIXES = {
     "n": Fraction(1, 10**9),
     "u": Fraction(1, 10**6),
     "m": Fraction(1, 1000),
-    "k": Fraction(1000),
-    "M": Fraction(10**6),
-    "G": Fraction(10**9),
-    "T": Fraction(10**12),
-    "P": Fraction(10**15),
-    "E": Fraction(10**18),
-    "Ki": Fraction(2**10),
-    "Mi": Fraction(2**20),
-    "Gi": Fraction(2**30),
-    "Ti": Fraction(2**40),
-    "Pi": Fraction(2**50),
-    "Ei": Fraction(2**60),
 }
+SUFFIXES |= {letter: Fraction(1000**n) for n, letter in enumerate("kMGTPE", 1)}
+SUFFIXES |= {f"{letter}i": Fraction(1024**n) for n, letter in enumerate("KMGTPE", 1)}
 
 
 @pytest.mark.parametrize(
     ("quantity", "count"),
     [
-        ("007", 7),
         ("0" * 127 + "1", 1),
-        ("1." + "0" * 70, 1),
         ("1e" + "0" * 20 + "3", 1000),
         ("-0", 0),
-        ("5.", 5),
-        (".0", 0),
-        ("0.0009765625Ki", 1),
-        ("1E3", 1000),
         ("1E", 10**18),
         ("0e9999999999999999999", 0),
         ("0.00e-9999999999999999999", 0),
