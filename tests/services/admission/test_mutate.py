@@ -55,22 +55,12 @@ def ours(**counts: Any) -> Object:
     ("limits", "after", "env"),
     [
         pytest.param(
-            ours(nlb3="1", nlb0="2"),
-            {REGION: "3"},
-            pair(1) + pair(2) + pair(3, afu=NLB3),
-            id="names of one resource add up",
-        ),
-        pytest.param(
             {OURS + "stratix.nlb3": "1"} | ours(nlb3="1", nlb0="1"),
             {REGION: "2", STRATIX_REGION: "1"},
             pair(1) + pair(2, afu=NLB3) + pair(3, STRATIX, NLB3),
             id="numbered by name, whatever the order",
         ),
-        pytest.param({REGION: "2"} | ours(nlb0="1"), {REGION: "3"}, pair(1), id="physical first"),
-        *[
-            pytest.param(ours(nlb0=value), {REGION: "2"}, pair(1) + pair(2), id=f"{value!r}")
-            for value in ("2", 2, "2000m")
-        ],
+        pytest.param(ours(nlb0="2000m"), {REGION: "2"}, pair(1) + pair(2), id="another form"),
         *[
             pytest.param(ours(nlb0=value), {REGION: "0"}, None, id=f"zero: {value!r}")
             for value in ("0", None)
@@ -87,11 +77,10 @@ def ours(**counts: Any) -> Object:
     ],
 )
 def test_names_become_physical_ones(limits: Object, after: Object, env: Any) -> None:
+    """Golden reviews have more of this."""
     made = first(mutated(pod(container("app", {"cpu": "1"} | limits))))
-    assert made["resources"] == {
-        "limits": {"cpu": "1"} | after,
-        "requests": {"cpu": "1"} | after,
-    }
+    held = {"cpu": "1"} | after
+    assert made["resources"] == {"limits": held, "requests": held}
     assert made.get("env") == env
 
 
@@ -152,9 +141,6 @@ def test_resources_of_different_modes_are_named_up_to_four() -> None:
     assert refusal.code == ReviewReason.MIXED_MODES
     assert "fpga.intel.com/f0 (mode af), fpga.intel.com/f1 (mode af)" in refusal.text
     assert "fpga.intel.com/f3 (mode af) and 1 more; request them in" in refusal.text
-    only = dict.fromkeys(["fpga.intel.com/f0", REGION], "1")
-    (refusal,) = refused(pod(container("app", only)), known).refusals
-    assert "(mode region or regiondevel); request" in refusal.text
 
 
 def test_the_problem_of_an_unusable_mapping_is_shown_up_to_a_length() -> None:
@@ -327,24 +313,6 @@ def test_units_need_no_mapping_where_their_domain_is_ours_too() -> None:
     assert "the limit is 3 per container" in result.message
     result = refused(pod(container("app", {"b-com.com/other": "1"})), policy=policy)
     assert "b-com.com/other does not exist in" in result.message
-
-
-# Resources of the whole pod
-
-
-@pytest.mark.parametrize("part", ["limits", "requests"])
-@pytest.mark.parametrize("key", [OURS + "nlb0", REGION, "accelbind.dev/gpu"])
-def test_an_accelerator_for_the_whole_pod_is_refused(part: str, key: str) -> None:
-    for limits in (None, ours(nlb0="1")):
-        before = pod(container("app", limits))
-        before["spec"]["resources"] = {part: {"cpu": "1", key: "1"}}
-        result = refused(before)
-        assert result.message == (
-            f"the pod: {key} is in spec.resources, where Kubernetes allows CPU, memory and huge "
-            "pages only: request it in a container"
-        )
-        (refusal,) = result.refusals
-        assert (refusal.code, refusal.subject) == (ReviewReason.POD_RESOURCES, "")
 
 
 # What LimitRanger set

@@ -1,4 +1,3 @@
-import asyncio
 import contextlib
 import json
 import os
@@ -12,6 +11,7 @@ from services.mappings import folder
 from services.mappings.folder import FolderSnapshot, FolderSource, load_folder
 from services.process.errors import ExternalFailure
 from tests.services import building
+from tests.services.node.support import background
 from tests.support import eventually_async
 from tests.webhook.reviews import mapping_yaml
 
@@ -153,13 +153,8 @@ def test_a_folder_that_is_missing_or_a_file_is_an_error(tmp_path: Path) -> None:
 async def following(directory: Path) -> AsyncIterator[FolderSource]:
     source = FolderSource(directory, interval=0.005)
     source.load()
-    task = asyncio.create_task(source.follow())
-    try:
+    async with background(source.follow()):
         yield source
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
 
 
 def names(source: FolderSource) -> list[str]:

@@ -20,6 +20,7 @@ from services.process.errors import CertificateError
 from services.process.tls import CertificateSource
 from tests.client_certificates import ClientAuthority, showing
 from tests.odd_certificates import KEY, ODD
+from tests.services.node.support import background
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -171,8 +172,8 @@ async def test_a_renewed_pair_is_shown_however_it_came_and_open_connections_live
     certificates = source(tmp_path)
     renew(tmp_path, pair())
     certificates.load()
-    follower = asyncio.create_task(certificates.follow(interval=0.01))
-    async with served(certificates) as port, connected(port) as old:
+    following = background(certificates.follow(interval=0.01))
+    async with following, served(certificates) as port, connected(port) as old:
         renew(tmp_path, fresh)
 
         async def renewed() -> bool:
@@ -184,7 +185,6 @@ async def test_a_renewed_pair_is_shown_however_it_came_and_open_connections_live
                 assert await shown(port, name=name, newest=newest) == der(fresh)
         old.writer.write(b"still here\n")
         assert await old.reader.readline() == b"still here\n"
-    follower.cancel()
 
 
 async def test_half_a_renewal_is_told_once_and_the_old_pair_serves_on(tmp_path: Path) -> None:
