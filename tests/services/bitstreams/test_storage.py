@@ -1,5 +1,6 @@
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -100,21 +101,21 @@ class TestLoad:
         with pytest.raises(InvalidBitstream, match="is not what its name says.*function " + AFU):
             storage.load(INTERFACE, OTHER)
 
-    @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
-    def test_what_is_no_file_is_never_waited_for(
-        self, storage: BitstreamStorage, make: object
+    @pytest.mark.parametrize(
+        ("make", "problem"),
+        [
+            (os.mkfifo, "not a regular file"),
+            (Path.mkdir, "not a regular file|directory"),
+            (lambda path: path.symlink_to("nowhere"), "can't be read: No such file"),
+        ],
+    )
+    def test_what_is_no_file_is_neither_waited_for_nor_missing(
+        self, storage: BitstreamStorage, make: Callable[[Path], None], problem: str
     ) -> None:
         place = storage.folder / INTERFACE / f"{AFU}.gbs"
         place.parent.mkdir(parents=True)
-        make(place)  # type: ignore[operator] # one of two functions
-        with pytest.raises(StorageError, match=r"not a regular file|directory"):
-            storage.load(INTERFACE, AFU)
-
-    def test_a_broken_link_is_no_missing_file(self, storage: BitstreamStorage) -> None:
-        place = storage.folder / INTERFACE / f"{AFU}.gbs"
-        place.parent.mkdir(parents=True)
-        place.symlink_to("nowhere")
-        with pytest.raises(StorageError, match="can't be read: No such file"):
+        make(place)
+        with pytest.raises(StorageError, match=problem):
             storage.load(INTERFACE, AFU)
 
     def test_a_file_that_is_being_written_is_not_taken_for_whole(
