@@ -255,6 +255,21 @@ def test_regions_of_two_domains_may_have_one_interface() -> None:
     assert (admitted(again, policy=policy) is None) == (admitted(before, policy=policy) is None)
 
 
+@pytest.mark.parametrize("name", ["nlb0", "gpu"])
+def test_a_full_pod_whose_names_come_back_is_full_and_not_too_full(name: str) -> None:
+    full = [container(f"c{n}", ours(**{name: 64})) for n in range(MAX_POD_UNITS // 64)]
+    after = mutated(pod(*full, container("more", {"cpu": "1"})))
+    for one in after["spec"]["containers"][:4]:
+        for part in ("limits", "requests"):
+            one["resources"][part] |= ours(**{name: 1})
+    again = mutated(after)
+    for part in ("limits", "requests"):
+        again["spec"]["containers"][4]["resources"][part] |= ours(**{name: 1})
+    result = judge(again)
+    assert isinstance(result, Refused)
+    assert "more than 256 accelerators" in result.message
+
+
 @pytest.mark.parametrize("default", [{}, {REGION: 0}])
 def test_names_of_no_unit_take_the_same_places_when_they_come_back(
     default: dict[str, int],
