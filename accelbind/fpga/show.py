@@ -113,8 +113,11 @@ def program_sentence(result: Programmed, *, dry_run: bool) -> str:
 
 def interruption(found: Interruption) -> Iterator[str]:
     """Say what binding a card's driver anew interrupts, for people."""
-    devices = f": {listing(found.devices)}" if found.devices else ""
-    yield f"the devices of card {found.card} ({found.address}) are away for a moment{devices}"
+    devices = listing(found.devices) if found.devices else "its devices"
+    yield (
+        f"binding the driver of card {found.card} ({found.address}) anew takes {devices} away for"
+        " a moment"
+    )
     if found.resources:
         yield f"this node offers less meanwhile: {listing(found.resources)}"
     if found.holders:

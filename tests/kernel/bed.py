@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from simulator.registers.cards import DflCard
 from simulator.registers.vhost import VhostUserDevice
+from tests.kernel.build import READ_DELAY
 from tests.kernel.line import receive, send
 from tests.support import REPOSITORY
 
@@ -79,6 +80,7 @@ class Bed:
                         *(self._kernel, f"mem={_MEMORY}", "root=none", "rootfstype=hostfs", "ro"),
                         *(f"init={init}", f"uml_dir={self._folder}", "umid=bed", "con=null"),
                         *("con0=null,fd:1", f"con1=fd:{theirs.fileno()}", "dummy_hcd.num=2"),
+                        f"virt_pci.max_delay_us={READ_DELAY}",  # from 6.12 on
                         *(f"virtio_uml.device={each}:{DEVICE_ID}" for each in sockets),
                     ],
                     stdin=subprocess.DEVNULL,

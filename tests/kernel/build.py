@@ -15,13 +15,16 @@ from pathlib import Path
 from typing import Final
 
 CONFIG: Final = Path(__file__).with_name("config")
+SOURCE_VARIABLE: Final = "ACCELBIND_KERNEL_SOURCE"
+"""The environment variable for the source of another kernel than this machine's."""
 _SOURCES: Final = Path("/usr/src")
 _ARCHIVE: Final = re.compile(r"linux-source-([0-9.]+)\.tar\.(?:xz|bz2)")
 """As Debian and Ubuntu name it."""
+_OLD_OPTIONS: Final = frozenset({"CONFIG_BASE_FULL=y"})
+"""What 6.12 no longer has to choose."""
 _TOOLS: Final = ("make", "cc", "flex", "bison", "bc")
 _PERF: Final = "\tselect HAVE_PERF_EVENTS\n"
-_READ_DELAY: Final = "UM_VIRT_PCI_MAXDELAY 40000"
-_LONGER: Final = "UM_VIRT_PCI_MAXDELAY 60000000"
+READ_DELAY: Final = 60_000_000
 """Microseconds that a read of a card may take. This machine may be busy, and the answer to a read
 that was given up is taken for that of the next one."""
 
@@ -53,6 +56,8 @@ def kernel() -> Path:
 
 
 def _source() -> Path:
+    if chosen := os.environ.get(SOURCE_VARIABLE):
+        return Path(chosen)
     found = [
         (tuple(map(int, match[1].split("."))), path)
         for path in _SOURCES.glob("linux-source-*")
@@ -95,14 +100,15 @@ def _adapt(folder: Path) -> None:
     if _PERF not in text:  # the architecture has no counters of its own; software events suffice
         options.write_text(text.replace("\tselect HAVE_UID16\n", f"\tselect HAVE_UID16\n{_PERF}"))
         (folder / "arch/um/include/asm/perf_event.h").touch()
-    for bus in (folder / "arch/um/drivers").glob("virt*pci*.c"):
-        bus.write_text(bus.read_text().replace(_READ_DELAY, _LONGER))
+    bus = folder / "arch/um/drivers/virt-pci.c"
+    name = "UM_VIRT_PCI_MAXDELAY"  # before 6.12, which has a parameter for it
+    bus.write_text(bus.read_text().replace(f"{name} 40000", f"{name} {READ_DELAY}"))
 
 
 def _check(folder: Path) -> None:
     """Fail if an option was dropped, because another one that it needs is missing."""
     wanted = [line for line in CONFIG.read_text().splitlines() if line.startswith("CONFIG_")]
-    chosen = set((folder / ".config").read_text().splitlines())
+    chosen = set((folder / ".config").read_text().splitlines()) | _OLD_OPTIONS
     if dropped := [line for line in wanted if line not in chosen]:
         raise UnavailableError(f"this kernel has no {', '.join(dropped)}")
 

@@ -80,7 +80,7 @@ def test_a_disabled_port_is_reported_until_its_driver_is_bound_anew(
     done = rebind(bed)
     assert (done.code, done.stderr) == (0, "")
     first, *_, last = done.stdout.splitlines()
-    assert first.endswith("(0000:00:00.0) are away for a moment: dfl-fme.0 and dfl-port.0")
+    assert first.endswith("(0000:00:00.0) anew takes dfl-fme.0 and dfl-port.0 away for a moment")
     assert last == "the driver of dfl-port.0 is bound anew: its ports are dfl-port.0"
     assert bed.reasons("dfl-port.0") == set()
     assert program(bed, NLB3).code == 0

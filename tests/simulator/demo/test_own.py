@@ -141,26 +141,6 @@ def test_nodes_have_the_resources_of_other_plugins_that_names_stand_for(
     assert bool(node.cards) is ("fpga" in asking)
 
 
-UNITS = "kind: Pod\nmetadata: {{name: u}}\nspec: {{containers: [{asking}]}}"
-
-
-@pytest.mark.parametrize(
-    ("counts", "units"), [((2,), 2), ((2, 3), 5), ((5000,), 1024), ((2, "half"), 2)]
-)
-def test_units_that_need_no_mapping_are_on_a_node_without_cards(
-    tmp_path: Path, counts: tuple[int | str, ...], units: int
-) -> None:
-    pods = tmp_path / "pods.yaml"
-    asking = ", ".join(
-        f"{{name: c{at}, image: i, resources: {{limits: {{b-com.com/accelerator: {count}}}}}}}"
-        for at, count in enumerate(counts)
-    )
-    pods.write_text(UNITS.format(asking=asking))
-    (node,) = planned(pods).world.nodes
-    assert (node.name, node.mode, node.cards) == ("node-units", "units", ())
-    assert dict(node.capacity) == {"b-com.com/accelerator": units}
-
-
 def test_names_in_brackets_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     asking = {"name": "c", "resources": {"limits": {"fpga.intel.com/[/bold]": 2}}}
     pod = {"metadata": {"name": "p"}, "spec": {"containers": [asking]}}
