@@ -145,6 +145,19 @@ def test_a_configuration_counts_for_its_requests(
         (NEVER, FROM_CLAIM),
         ({"mapping": ""}, FROM_CLAIM),
         ({"mapping": "m"}, "FromElsewhere"),
+        ({"mapping": "m"}, "fromClaim"),
+        ({"mapping": "m"}, ""),
+        ({"mapping": ["m"]}, FROM_CLAIM),
+        ({"Mapping": "m"}, FROM_CLAIM),
+        ({"mapping": "m", "develop": True}, FROM_CLAIM),
+        ({"mapping": "m", "afu": None}, FROM_CLAIM),
+        ({"mapping": "m", "apiVersion": "accelbind.dev/v1", "kind": "FpgaConfig"}, FROM_CLAIM),
+        (["mapping", "m"], FROM_CLAIM),
+        ('{"mapping": "m"}', FROM_CLAIM),
+        ({"develop": "true"}, FROM_CLASS),
+        ({"develop": True, "program": "Never"}, FROM_CLASS),
+        ({"afu": NLB0}, FROM_CLASS),
+        ({"afu": NLB0, "program": "never"}, FROM_CLASS),
         (None, FROM_CLAIM),
     ],
 )
@@ -158,7 +171,15 @@ def test_two_values_for_one_request_are_refused() -> None:
         configured(*(config({"mapping": name}, FROM_CLAIM) for name in "ab"))
 
 
-@pytest.mark.parametrize("text", ['{"mapping": "a", "mapping": "b"}', "[" * 5000, "1" * 5000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"mapping": "a", "mappin\\u0067": "b"}',
+        '{"mapping": "a", "mapping": "a"}',
+        "[" * 5000,
+        "1" * 5000,
+    ],
+)
 def test_repeated_keys_and_what_python_cannot_read_are_refused(text: str) -> None:
     item = json.dumps(claim("c", result("a"), configs=(config("HERE", FROM_CLAIM),)))
     with pytest.raises(NotAllowed):
