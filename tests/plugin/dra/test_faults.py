@@ -52,6 +52,33 @@ async def test_a_claim_waits_for_a_device_that_another_one_still_has(bed: Bed, f
         await waiting
 
 
+async def test_pods_that_share_a_claim_wait_for_the_same_work(
+    bed: Bed, fpga: str, driver: DriverStandIn
+) -> None:
+    bed.api.put(claim("first", result(fpga), configs=(NAMED,)))
+    driver.go_on.clear()
+    async with bed.running() as dra:
+        preparing = dra.parts.preparation.prepare
+        ended = asyncio.create_task(preparing(FIRST))
+        await eventually_async(lambda: driver.begun)
+        others = [asyncio.create_task(preparing(FIRST)) for _ in range(2)]
+        await asyncio.sleep(0)
+        ended.cancel()  # of a kubelet that was killed
+        await asyncio.wait([ended])
+        driver.go_on.set()
+        one, other = await asyncio.gather(*others)
+    assert one == other
+    assert len(driver.programmed) == 1
+
+
+async def test_a_claim_is_taken_back_before_it_is_prepared_again(bed: Bed, fpga: str) -> None:
+    async with bed.running() as dra:
+        await bed.ready(claim("first", result(fpga), configs=(config(NEVER),)))
+        preparation = dra.parts.preparation
+        await asyncio.gather(preparation.unprepare(FIRST), preparation.prepare(FIRST))
+        assert [each.is_committed for each in dra.parts.book.entries()] == [True]
+
+
 async def test_a_claim_does_not_wait_for_a_device_while_the_driver_ends(
     bed: Bed, fpga: str
 ) -> None:
