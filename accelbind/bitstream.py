@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from accelbind.exits import Exit
+from accelbind.options import switch
 from accelbind.output import Output, OutputFormat, fact_lines, print_result, table_lines
 from accelbind.run import with_settings
 from plugin.settings import PluginSettings
@@ -69,10 +70,11 @@ def install(
     files: Files,
     *,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace a different file of the same name.")
+        bool, switch("--force", help="Replace a different file of the same name.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check the files, and show where they would go.")
+        bool,
+        switch("--dry-run", help="Check the files, and show where they would go."),
     ] = False,
     output: Output = OutputFormat.TEXT,
     settings: PluginSettings,

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from accelbind.kubectl import Target
-from accelbind.options import Context, Kubeconfig, file_option
+from accelbind.options import Context, Kubeconfig, file_option, switch
 from accelbind.output import Output, OutputFormat, line_width, print_result, table_lines
 from accelbind.run import settings_command, with_settings
 from certs import folder, keeper
@@ -129,7 +129,7 @@ def renew(
     *,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
-    ca: Annotated[bool, typer.Option("--ca", help="Replace the CA too.")] = False,
+    ca: Annotated[bool, switch("--ca", help="Replace the CA too.")] = False,
     settings: CertsSettings,
     output: Output = OutputFormat.TEXT,
 ) -> None:

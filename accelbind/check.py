@@ -20,6 +20,7 @@ from accelbind.options import (
     Kubeconfig,
     manifests_option,
     namespace_option,
+    switch,
 )
 from accelbind.output import Output, OutputFormat, print_result, table_lines
 from accelbind.run import with_settings
@@ -80,7 +81,7 @@ def mappings(
         manifests_option("--pods", text="With DIR: manifests of pods and workloads."),
     ] = None,
     list_: Annotated[
-        bool, typer.Option("--list", help="List each mapping with its resource, too.")
+        bool, switch("--list", help="List each mapping with its resource, too.")
     ] = False,
     settings: ReviewSettings,
     output: Output = OutputFormat.TEXT,

@@ -4,24 +4,21 @@ A command is a Typer app or a function, listed in `COMMANDS`, in a module that i
 it runs. Commands raise errors, and `main` translates them.
 """
 
-import inspect
 import os
 import pkgutil
-import re
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
-from typer.core import TyperArgument, TyperCommand, TyperGroup
 from typer.main import get_command
 
 from accelbind import __version__
 from accelbind.exits import Exit
-from accelbind.output import print_json, styled
+from accelbind.output import joined, print_json, styled
 from services.process.errors import (
     AccelbindError,
     DeviceBusy,
@@ -34,15 +31,10 @@ from services.process.errors import (
 if TYPE_CHECKING:
     from services.programming.ioctls import DriverCalls
 
-Private: TypeAlias = Any
-"""A type that Typer does not export: contexts, commands and resolved commands."""
-
 _JSON = {"-ojson", "-o=json", "--output=json", ("-o", "json"), ("--output", "json")}
 
-_LINE_ENDS: Final = re.compile(r"(?<=[^\s\]])\n(?=[^\s\[])")
-"""Between the lines of a paragraph; examples and tables are indented."""
-
-_HELP_NAMES: Final = ["-h", "--help"]
+_COMPLETED: Final = ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")
+"""Variables in which shells pass the line that is to be completed."""
 
 RUN = "Run"
 INSPECT = "Inspect"
@@ -95,64 +87,44 @@ COMMANDS = {
 }
 
 
-class LazyGroup(TyperGroup):
-    """The top level: the commands of `COMMANDS`."""
-
-    def list_commands(self, ctx: Private) -> list[str]:  # noqa: ARG002 - Typer's signature
-        """The commands, in the order of the help."""
-        return list(COMMANDS)
-
-    def get_command(self, ctx: Private, cmd_name: str) -> TyperCommand | None:  # noqa: ARG002 - the same
-        """A command's name and summary, for help and completion."""
-        command = COMMANDS.get(cmd_name)
-        if command is None:
-            return None
-        return TyperCommand(cmd_name, help=command.summary, rich_help_panel=command.panel)
-
-    def resolve_command(self, ctx: Private, args: list[str]) -> Private:
-        """The command itself, imported now."""
-        self.commands = dict.fromkeys(COMMANDS)  # type: ignore[assignment] # for suggestions
-        name, command, rest = super().resolve_command(ctx, args)
-        return name, load(name) if command and name else command, rest
+def command_line(words: Iterable[str] = ()) -> typer.Typer:
+    """The command line; its first command among `words` is imported, the others are names."""
+    app = typer.Typer(
+        name="accelbind",
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        context_settings={"help_option_names": ["-h", "--help"]},
+        pretty_exceptions_enable=False,
+    )
+    app.callback(help=joined(accelbind.__doc__))(accelbind)
+    imported = next((word for word in words if word in COMMANDS), "")
+    for name, (target, panel, summary) in COMMANDS.items():
+        if name == imported:
+            _add(app, name, panel, pkgutil.resolve_name(target))
+        else:
+            app.command(name, help=summary, rich_help_panel=panel)(_not_imported)
+    return app
 
 
-def load(name: str) -> Private:
-    """Import a command and return it as one that Typer can run."""
-    target = pkgutil.resolve_name(COMMANDS[name].target)
-    holder = target
-    if not isinstance(target, typer.Typer):
-        holder = typer.Typer(add_completion=False)
-        holder.command(name)(target)
-    command: Private = get_command(holder)
-    command.name = name
-    return with_plain_help(command)
+def load(name: str) -> Any:  # noqa: ANN401 - Typer exports no type of it
+    """Import a command, as Typer runs it."""
+    return get_command(command_line([name])).commands[name]  # type: ignore[attr-defined] # a group
 
 
-class _Argument(TyperArgument):
-    """An argument without `<str>` beside its name in the help."""
+def _add(app: typer.Typer, name: str, panel: str, target: Any) -> None:  # noqa: ANN401 - imported
+    if isinstance(target, typer.Typer):
+        for each in target.registered_commands:
+            each.help = joined(each.help or (each.callback.__doc__ if each.callback else None))
+        of_group = target.registered_callback
+        if of_group and of_group.callback and of_group.callback.__doc__:
+            of_group.help = joined(of_group.callback.__doc__)
+        app.add_typer(target, name=name, rich_help_panel=panel)
+    else:
+        app.command(name, help=joined(target.__doc__), rich_help_panel=panel)(target)
 
-    def __init__(self, argument: TyperArgument) -> None:
-        vars(self).update(vars(argument))
 
-    def display_type_rich(self, ctx: Private) -> str | None:  # noqa: ARG002 - Typer's signature
-        """Nothing."""
-        return None
-
-
-def with_plain_help(command: Private) -> Private:
-    """Make the help of a command plain."""
-    command.params = [
-        _Argument(each) if isinstance(each, TyperArgument) else each for each in command.params
-    ]
-    for each in command.get_params(typer.Context(command, help_option_names=_HELP_NAMES)):
-        if each.metavar is None and getattr(each, "is_flag", False):
-            each.metavar = ""  # Typer shows `<bool>`
-    if command.help:
-        # Typer keeps the line ends of docstrings, whatever the width of the terminal.
-        command.help = _LINE_ENDS.sub(" ", inspect.cleandoc(command.help))
-    for inner in getattr(command, "commands", {}).values():
-        with_plain_help(inner)
-    return command
+def _not_imported() -> None:
+    """Stand for a command that is not called."""
 
 
 _CODES: Final[tuple[tuple[type[AccelbindError], Exit], ...]] = (
@@ -175,32 +147,24 @@ class Options:
     driver_calls: "DriverCalls | None" = None
 
 
-app = typer.Typer(
-    name="accelbind",
-    cls=LazyGroup,
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": _HELP_NAMES},
-    pretty_exceptions_enable=False,
-)
-
-
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - Typer calls it so
     if wanted:
         typer.echo(f"accelbind {__version__}")
         raise typer.Exit
 
 
-@app.callback()
 def accelbind(
     context: typer.Context,
     *,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", metavar="", help="Show the traceback of an error.")
+    ] = False,
     version: Annotated[  # noqa: ARG001 - its callback does the work
         bool,
         typer.Option(
             "--version",
             "-V",
+            metavar="",
             help="Show the version and exit.",
             callback=_print_version,
             is_eager=True,
@@ -246,8 +210,9 @@ def _wants_json(arguments: Sequence[str]) -> bool:
 
 def _run(arguments: Sequence[str] | None, options: Options) -> int:
     given = sys.argv[1:] if arguments is None else [*arguments]
+    completed = " ".join(os.environ.get(name, "") for name in _COMPLETED).split()
     try:
-        result = with_plain_help(get_command(app)).main(
+        result = get_command(command_line([*given, *completed])).main(
             args=given, prog_name="accelbind", standalone_mode=False, obj=options
         )
     except BrokenPipeError:

@@ -7,7 +7,7 @@ import typer
 
 from accelbind.exits import Exit
 from accelbind.manifests import read_pods
-from accelbind.options import default_note, file_option, manifests_option
+from accelbind.options import default_note, file_option, manifests_option, switch
 from accelbind.output import warn
 from services.process.errors import InvalidSettings
 from simulator.demo import own
@@ -34,7 +34,7 @@ def demo(
     ] = None,
     verbose: Annotated[
         bool,
-        typer.Option(
+        switch(
             "--verbose",
             "-v",
             help="Show processes, manifests, whole patches and environments too.",
@@ -42,8 +42,9 @@ def demo(
     ] = False,
     keep: Annotated[
         bool,
-        typer.Option(
-            "--keep", help="Keep everything running until Ctrl-C, and show how to use it."
+        switch(
+            "--keep",
+            help="Keep everything running until Ctrl-C, and show how to use it.",
         ),
     ] = False,
     svg: Annotated[

@@ -7,11 +7,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Final
 
-import typer
-
 from accelbind.devices_show import show
 from accelbind.node_devices import NodeDevices
-from accelbind.options import Mappings, time_option
+from accelbind.options import Mappings, switch, time_option
 from accelbind.output import Output, OutputFormat
 from accelbind.plain_port import NoAnswer, PlainPort
 from accelbind.run import Given, load_settings, require_folder, with_settings
@@ -41,7 +39,8 @@ def devices(
     *,
     output: Output = OutputFormat.TEXT,
     watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Keep running, and print after each change.")
+        bool,
+        switch("--watch", "-w", help="Keep running, and print after each change."),
     ] = False,
     interval: Annotated[
         float, time_option("--interval", "Time between two reads of --watch.", "2s")
@@ -49,7 +48,7 @@ def devices(
     mappings: Mappings = None,
     files: Annotated[
         bool,
-        typer.Option(
+        switch(
             "--files",
             help="Read the cards and the kubelet's files, even if a plugin runs.",
             rich_help_panel=WHERE,

@@ -9,7 +9,7 @@ import yaml
 
 from accelbind.device_classes import FpgaClass, claim_template, fpga_classes, type_class
 from accelbind.kubectl import DEFAULT_NAMESPACE, Target
-from accelbind.options import ApiServer, Context, Kubeconfig, Mappings, namespace_option
+from accelbind.options import ApiServer, Context, Kubeconfig, Mappings, namespace_option, switch
 from accelbind.output import warn
 from accelbind.run import require_folder, with_settings
 from services.devices.hardware.scan import scan
@@ -34,7 +34,7 @@ def classes(
     context: Context = "",
     on_node: Annotated[
         bool,
-        typer.Option("--node", help="For the FPGAs of this node.", rich_help_panel=_NODE),
+        switch("--node", help="For the FPGAs of this node.", rich_help_panel=_NODE),
     ] = False,
     settings: NodeSettings,
 ) -> None:

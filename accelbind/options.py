@@ -40,6 +40,11 @@ def _seconds(value: str | float) -> float:
     return seconds
 
 
+def switch(*flags: str, **given: Any) -> Any:  # noqa: ANN401 - the same
+    """An option without a value, for which Typer would show `<bool>`."""
+    return typer.Option(*flags, metavar="", **given)
+
+
 def file_option(*flags: str, text: str, metavar: str = "FILE") -> Any:  # noqa: ANN401 - the same
     """An option for files or folders."""
     return typer.Option(

@@ -1,5 +1,6 @@
 """How commands print: tables as kubectl prints them, one fact per line, JSON for scripts."""
 
+import inspect
 import json
 import os
 import re
@@ -25,6 +26,10 @@ StyledLine: TypeAlias = tuple[str | None, str]
 """A colour, and a line of output."""
 
 
+_LINE_ENDS: Final = re.compile(r"(?<=[^\s\]])\n(?=[^\s\[])")
+"""Between the lines of a paragraph; examples and tables are indented."""
+
+
 class OutputFormat(StrEnum):
     """How to print."""
 
@@ -33,6 +38,11 @@ class OutputFormat(StrEnum):
 
 
 Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="Output format.")]
+
+
+def joined(docstring: str | None) -> str:
+    """A docstring as help, whose paragraphs are as wide as the terminal."""
+    return _LINE_ENDS.sub(" ", inspect.cleandoc(docstring or ""))
 
 
 def styled(text: str, colour: str | None) -> str:

@@ -17,6 +17,7 @@ import typer
 from pydantic.fields import FieldInfo
 
 from accelbind.options import default_note
+from accelbind.output import joined
 from services.process.errors import InvalidSettings
 from services.process.settings import (
     PROCESS,
@@ -42,6 +43,7 @@ _PRINT_CONFIG = Parameter(
         bool,
         typer.Option(
             "--print-config",
+            metavar="",
             help="Show the settings and where each comes from, and exit.",
             rich_help_panel=PROCESS,
         ),
@@ -154,7 +156,7 @@ def _with_signature(
     command: Callable[..., None], parameters: list[Parameter], doc: str | None
 ) -> Callable[..., None]:
     command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # PEP 362
-    command.__doc__ = doc
+    command.__doc__ = joined(doc)
     return command
 
 
@@ -175,7 +177,7 @@ def _option(
     option = typer.Option(
         *names,
         help=help_text(field, default or default_text(field)),
-        metavar=None if kind is bool else flag.metavar,
+        metavar="" if kind is bool else flag.metavar,
         rich_help_panel=None if group == "Options" else group,
         show_default=False,
     )

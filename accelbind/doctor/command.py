@@ -12,7 +12,6 @@ from typing import Annotated, Any, Final, TypeAlias, TypeVar
 import typer
 
 from accelbind.doctor import (
-    cdi,
     certificates,
     cluster,
     device_types,
@@ -36,6 +35,7 @@ from accelbind.options import (
     Context,
     Kubeconfig,
     namespace_option,
+    switch,
     time_option,
 )
 from accelbind.output import Output, OutputFormat, print_result
@@ -62,11 +62,8 @@ _NODE_FOLDERS: Final = (
 
 
 NODE: Final[Mapping[str, Find[Node]]] = {
-    "node.cards": node.check_cards,
+    "node.devices": node.check_devices,
     "node.kubelet": kubelet.check_kubelet,
-    "node.plugin-sockets": kubelet.check_sockets,
-    "node.cdi": cdi.check_cdi,
-    "node.device-types": device_types.check_device_types,
     "node.vfio": device_types.check_vfio,
     "node.plugin": kubelet.check_plugin,
     "node.dra": dra.check_dra,
@@ -114,10 +111,12 @@ def question(find: object) -> str:
 def doctor(
     *,
     on_node: Annotated[
-        bool, typer.Option("--node", help="Check this node, even if it does not look like one.")
+        bool,
+        switch("--node", help="Check this node, even if it does not look like one."),
     ] = False,
     on_cluster: Annotated[
-        bool, typer.Option("--cluster", help="Check only the cluster, or with --node both.")
+        bool,
+        switch("--cluster", help="Check only the cluster, or with --node both."),
     ] = False,
     only: Only = None,
     skip: Skip = None,
@@ -125,7 +124,8 @@ def doctor(
         float, time_option("--time-limit", "How long one check may take.", "15s")
     ] = 15.0,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="List all checks and all that they found.")
+        bool,
+        switch("--verbose", "-v", help="List all checks and all that they found."),
     ] = False,
     output: Output = OutputFormat.TEXT,
     api_server: ApiServer = "",

@@ -1,4 +1,4 @@
-"""What `accelbind doctor` checks about device types and VFIO."""
+"""What containers need of a node for devices by VFIO."""
 
 import os
 import re
@@ -8,16 +8,11 @@ from pathlib import Path
 from typing import Final
 
 from accelbind.doctor.model import AS_ROOT, Line, failed, ok, skipped, unseen, warning
-from accelbind.doctor.node import Node, device_lines, problem_lines
+from accelbind.doctor.node import Node
 from services.devices.reasons import remedy
 from services.devices.types.load import load_types
 from services.kube.access import find_access
-from services.kubelet.checkpoint import read_checkpoint
-from services.kubelet.sockets import checkpoint_file
-from services.process.errors import KubeletError
-from services.process.text import plain
 
-_NONE: Final = "no device types are served: there is no --device-types"
 _GUIDE: Final = "docs/administrators.md, Locked memory"
 _RUNTIMES: Final = frozenset({"containerd", "crio"})
 _CONFIGURATIONS: Final = (
@@ -29,33 +24,6 @@ _CONFIGURATIONS: Final = (
 _OWNERSHIP: Final = "device_ownership_from_security_context"
 _IS_OWNERSHIP_ON: Final = re.compile(rf"^\s*{_OWNERSHIP}\s*=\s*true\b", re.MULTILINE)
 _LOCKED: Final = re.compile(r"^Max locked memory\s+(\S+)", re.MULTILINE)
-
-
-def check_device_types(node: Node) -> Iterator[Line]:
-    """Can device types be served?"""
-    if node.options.device_types is None:
-        yield skipped(_NONE)
-        return
-    yield from _checkpoint_lines(checkpoint_file(node.options.kubelet_dir))
-    yield from problem_lines(node.now.ledger.types.problems)
-    if error := node.now.ledger.error:
-        yield failed(plain(error, 500), remedy("device-types-unreadable"))
-    yield from device_lines(device for device in node.now.devices if device.type)
-
-
-def _checkpoint_lines(path: Path) -> Iterator[Line]:
-    # Without it nobody knows which nodes a container was allocated.
-    try:
-        read_checkpoint(path)
-    except KubeletError as error:
-        text = f"{error}: containers start without a check of their device nodes"
-        if isinstance(error.__cause__, PermissionError):
-            yield unseen(text, AS_ROOT)
-        else:
-            yield failed(text, "see node.kubelet, and name the kubelet's folder: --kubelet-dir")
-
-
-# VFIO ---------------------------------------------------------------------------------------------
 
 
 def check_vfio(node: Node) -> Iterator[Line]:

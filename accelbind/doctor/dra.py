@@ -1,23 +1,19 @@
-"""What `accelbind doctor` checks about a node that a DRA driver serves."""
+"""What is left over on a node that a DRA driver serves."""
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from accelbind.doctor.kubelet import connect_error
-from accelbind.doctor.model import Line, failed, ok, skipped, warning
+from accelbind.doctor.model import Line, ok, skipped, warning
 from accelbind.doctor.node import Node
-from plugin.dra.book import FOLDER, ClaimBook, ClaimEntry
+from plugin.dra.book import FOLDER, ClaimBook
 from services.containers.holder_source import HolderSource
-from services.devices.cdi import claim_file
-from services.devices.cdi_files import CdiFolder
 from services.devices.dra import DRIVER
 from services.kubelet.checkpoint import prepared_claims
 from services.kubelet.sockets import (
     checkpoint_file,
     dra_checkpoint_file,
-    dra_registration,
     dra_socket,
 )
 from services.process.blocking import BlockingCalls
@@ -28,43 +24,18 @@ _GUIDE: Final = "docs/dra.md"
 
 
 def check_dra(node: Node) -> Iterator[Line]:
-    """Does the DRA driver serve, and is nothing left over from the device plugin or of claims?"""
+    """Is nothing left over from the device plugin or of claims?"""
     folder = node.options.kubelet_dir
-    socket = dra_socket(folder, DRIVER)
-    book = ClaimBook(node.options.state_dir / FOLDER)
-    entries = book.entries()
-    claims = {entry.claim.uid: str(entry.claim) for entry in entries}
-    unreadable = book.unreadable()
-    if not socket.exists() and not claims and not unreadable:
+    claims = {
+        each.claim.uid: str(each.claim)
+        for each in ClaimBook(node.options.state_dir / FOLDER).entries()
+    }
+    if not dra_socket(folder, DRIVER).exists() and not claims:
         yield skipped("no DRA driver of accelbind serves this node")
         return
-    for path in (socket, dra_registration(folder, DRIVER)):
-        error = connect_error(path)
-        if error is not None:
-            what = f"{path}: {error.strerror or 'it does not answer'}"
-            yield failed(what, "start the driver: accelbind dra; its log says more")
-    for why in unreadable:
-        yield failed(why, "no claim is prepared on this node until it can be read, or is released")
-    yield from _lost_files(node, entries)
     yield from _left_claims(folder, claims)
     yield from _left_of_plugin(node)
     yield ok(f"{count(len(claims), 'claim')} on this node")
-
-
-def _lost_files(node: Node, entries: Iterable[ClaimEntry]) -> Iterator[Line]:
-    folder = node.options.cdi_dir or node.options.root / "var/run/cdi"
-    for entry in filter(lambda each: each.is_committed, entries):
-        file, content = CdiFolder(folder, claim_file(entry.claim.uid)), entry.file
-        if content is None:  # older versions have not noted it
-            found = "" if file.path.is_file() else "it is missing"
-        else:
-            found = file.fault(content.encode())
-        if found:
-            yield failed(
-                f"{file.path}, the CDI file of {plain(str(entry.claim))}: {found}; its containers"
-                " can't restart",
-                "the driver writes it again after its next scan, or says why not: its log, /readyz",
-            )
 
 
 def _left_claims(folder: Path, claims: dict[str, str]) -> Iterator[Line]:

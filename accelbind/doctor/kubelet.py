@@ -9,12 +9,11 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
-from accelbind.doctor.model import AS_ROOT, Line, failed, ok, skipped, unseen, warning
+from accelbind.doctor.model import AS_ROOT, Line, failed, ok, unseen, warning
 from accelbind.doctor.node import Node
 from accelbind.plain_port import NoAnswer
-from services.devices.dra import DRIVER
-from services.kubelet.sockets import PLUGIN_SOCKET, dra_socket, plugins_folder, registration_socket
-from services.process.text import count, plain
+from services.kubelet.sockets import PLUGIN_SOCKET, plugins_folder, registration_socket
+from services.process.text import plain
 
 CONNECT_SECONDS: Final = 2.0
 
@@ -26,7 +25,7 @@ _START: Final = (
 
 
 def check_kubelet(node: Node) -> Iterator[Line]:
-    """Does the kubelet accept registrations?"""
+    """Does the kubelet accept registrations, and serves no other FPGA plugin?"""
     path = registration_socket(node.options.kubelet_dir)
     match connect_error(path):
         case None:
@@ -35,33 +34,12 @@ def check_kubelet(node: Node) -> Iterator[Line]:
             yield unseen(f"{path}: user {os.geteuid()} may not connect", AS_ROOT)
         case error:
             yield failed(f"{path}: {error.strerror or 'it does not answer'}", _START)
-
-
-def check_sockets(node: Node) -> Iterator[Line]:
-    """Does exactly one plugin serve?"""
     folder = plugins_folder(node.options.kubelet_dir)
-    try:
-        ours = live_sockets(folder, PLUGIN_SOCKET)
-    except FileNotFoundError:
-        yield skipped(f"{folder} does not exist")
-        return
-    plugins = len({name.split("-")[1] for name in ours})
-    if plugins > 1:
-        yield failed(
-            f"{plugins} accelbind plugins serve here",
-            "remove one: see kubectl get daemonset -A, and plugins that were started by hand",
-        )
-    for name in live_sockets(folder, _OTHER_SOCKET):
+    for name in live_sockets(folder, _OTHER_SOCKET) if folder.is_dir() else ():
         yield failed(
             f"{folder / name}: another FPGA plugin serves here",
             "remove it, and its operator too: docs/migration.md",
         )
-    if plugins <= 1 and connect_error(dra_socket(node.options.kubelet_dir, DRIVER)) is None:
-        yield skipped("the DRA driver serves here: see node.dra")
-    elif not ours:
-        yield warning(f"no accelbind plugin serves in {folder}", "start it: accelbind plugin")
-    elif plugins == 1:
-        yield ok(f"{count(len(ours), 'socket')} of one plugin")
 
 
 def live_sockets(folder: Path, pattern: re.Pattern[str]) -> list[str]:

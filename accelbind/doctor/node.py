@@ -1,12 +1,12 @@
-"""What `accelbind doctor` checks about a node's cards, and the node that all node checks share."""
+"""What `accelbind doctor` checks about devices, and the node that all node checks share."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
-from accelbind.doctor.model import AS_ROOT, Line, Subject, failed, ok, skipped, unseen, warning
+from accelbind.doctor.model import AS_ROOT, Line, Subject, failed, ok, unseen, warning
 from accelbind.node_devices import FoundDevices, NodeDevices
 from accelbind.plain_port import PlainPort
 from plugin.settings import PluginSettings
-from services.devices.model import Device, PluginMode
+from services.devices.model import PluginMode
 from services.devices.ofs import IN_USE
 from services.devices.reasons import remedy
 from services.devices.types.build import NOT_MATCHED
@@ -54,28 +54,18 @@ def _read_table(node: Node) -> Table:
     return node.plugin.devices()[1]
 
 
-def check_cards(node: Node) -> Iterator[Line]:
-    """Are the cards' drivers loaded, and are all cards healthy?"""
-    if not node.mode.has_cards:
-        yield skipped(f"mode {node.mode} needs no driver")
-        return
-    yield from problem_lines(node.now.ledger.fpgas.problems)
+def check_devices(node: Node) -> Iterator[Line]:
+    """Are drivers and device types loaded, and all devices healthy?"""
+    ledger = node.now.ledger
+    for problem in (*ledger.fpgas.problems, *ledger.types.problems):
+        yield failed(plain(problem.text, 500), remedy(problem.code))
+    if ledger.error:
+        yield failed(plain(ledger.error, 500), remedy("device-types-unreadable"))
     for card in node.now.inventory.cards:
         for problem in card.problems:  # remarks: they make no device unhealthy
             yield _line(warning, f"{card.name}: {plain(problem.text, 400)}", problem)
-    yield from device_lines(device for device in node.now.devices if not device.type)
-
-
-def problem_lines(problems: Iterable[Problem]) -> Iterator[Line]:
-    """Yield what is wrong with the node or the configuration rather than with a device."""
-    for problem in problems:
-        yield failed(plain(problem.text, 500), remedy(problem.code))
-
-
-def device_lines(devices: Iterable[Device]) -> Iterator[Line]:
-    """Yield what is wrong with devices, and how many are healthy."""
     healthy, shown = 0, set[str]()
-    for device in devices:
+    for device in node.now.devices:
         healthy += not device.reasons
         where = f"{device.id} of type {device.type}" if device.type else device.card
         for problem in device.reasons:
@@ -84,8 +74,7 @@ def device_lines(devices: Iterable[Device]) -> Iterator[Line]:
             if problem.code != IN_USE and text not in shown:
                 shown.add(text)
                 # Of near misses, some are meant.
-                line = warning if problem.code == NOT_MATCHED else failed
-                yield _line(line, text, problem)
+                yield _line(warning if problem.code == NOT_MATCHED else failed, text, problem)
     yield ok(count(healthy, "healthy device"))
 
 

@@ -32,8 +32,6 @@ def check_workloads(cluster: Cluster) -> Iterator[Line]:
         _workload_line(kind, item, namespace, may_be_empty=has_nodes and is_pool(item))
         for kind, item in items
     ]
-    pods = cluster.items(f"/api/v1/namespaces/{namespace}/pods", _unless_ready)
-    lines += map(_pod_line, pods)
     yield from lines or [skipped(f"nothing runs in namespace {namespace} (see --namespace)")]
 
 
@@ -101,29 +99,6 @@ def _node_parts(node: Json) -> Json:
         "spec": {"taints": part(node, "spec").get("taints")},
         "status": {name: status.get(name) for name in ("capacity", "allocatable")},
     }
-
-
-def _unless_ready(pod: Json) -> Json | None:
-    status = part(pod, "status")
-    over = status.get("phase") == "Succeeded" or part(pod, "metadata").get("deletionTimestamp")
-    conditions = status.get("conditions") or ()
-    ready = any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
-    return None if over or ready else pod
-
-
-def _pod_line(pod: Json) -> Line:
-    status = part(pod, "status")
-    reasons = [*waiting_reasons(pod)] or [
-        str(one.get("message"))
-        for one in status.get("conditions") or ()
-        if one.get("status") != "True" and one.get("message")
-    ]
-    why = plain("; ".join(reasons), 500) or f"phase {status.get('phase')}"
-    namespace, _, name = full_name(pod).partition("/")
-    return failed(
-        f"pod {namespace}/{name} is not ready: {why}",
-        f"kubectl describe pod -n {namespace} {name}; kubectl logs -n {namespace} {name}",
-    )
 
 
 def waiting_reasons(pod: Json) -> Iterator[str]:

@@ -14,7 +14,7 @@ from accelbind.fpga import info as device_info
 from accelbind.fpga import mappings, show
 from accelbind.fpga.held import interruption, require_free, until_withdrawn
 from accelbind.node_devices import NodeDevices
-from accelbind.options import default_note, namespace_option, time_option
+from accelbind.options import default_note, namespace_option, switch, time_option
 from accelbind.output import (
     Output,
     OutputFormat,
@@ -206,11 +206,12 @@ def program(
     ],
     *,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check whether it is possible; change nothing.")
+        bool,
+        switch("--dry-run", help="Check whether it is possible; change nothing."),
     ] = False,
     force: Annotated[
         bool,
-        typer.Option(
+        switch(
             "--force",
             help="Program it even if the port has the function already, or a container has the"
             " port or may have it.",
@@ -276,7 +277,7 @@ def rebind(
     *,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Do it even if a container has a part of the card."),
+        switch("--force", help="Do it even if a container has a part of the card."),
     ] = False,
     settings: PluginSettings,
     timeout: Timeout = TIMEOUT,

@@ -1,4 +1,4 @@
-"""Fields of a manifest that Kubernetes does not know, as far down as accelbind reads it.
+"""Fields of a manifest that Kubernetes does not know, on the way to `resources`.
 
 Otherwise `resource:` for `resources:` would look like a pod that asks for nothing. The API server
 ignores such a field with a warning, and kubectl refuses it.
@@ -24,11 +24,6 @@ VERSION: Final = "1.36"
 
 _POD: Final = _fields("apiVersion kind metadata spec status")
 _TEMPLATE: Final = _fields("metadata spec")
-_METADATA: Final = _fields("""
-    annotations creationTimestamp deletionGracePeriodSeconds deletionTimestamp finalizers
-    generateName generation labels managedFields name namespace ownerReferences resourceVersion
-    selfLink uid
-""")
 _SPEC: Final = _fields("""
     activeDeadlineSeconds affinity automountServiceAccountToken containers dnsConfig dnsPolicy
     enableServiceLinks ephemeralContainers hostAliases hostIPC hostNetwork hostPID hostUsers
@@ -45,13 +40,7 @@ _CONTAINER: Final = _fields("""
     volumeMounts workingDir
 """)
 _RESOURCES: Final = _fields("claims limits requests")
-_VARIABLE: Final = _fields("name value valueFrom")
-_TOLERATION: Final = _fields("effect key operator tolerationSeconds value")
-_GROUPS: Final = {
-    "initContainers": _CONTAINER,
-    "containers": _CONTAINER,
-    "ephemeralContainers": _CONTAINER | {"targetContainerName"},
-}
+_CONTAINERS: Final = ("initContainers", "containers")
 
 
 def manifest_problems(found: FoundPod) -> Iterator[str]:
@@ -70,24 +59,13 @@ def manifest_problems(found: FoundPod) -> Iterator[str]:
 
 def _places(found: FoundPod, root: str) -> Iterator[Place]:
     """Yield the objects whose fields are checked."""
-    pod, spec = found.manifest, found.manifest.get("spec")
-    yield root, pod, _TEMPLATE if root else _POD
-    yield f"{root}metadata.", pod.get("metadata"), _METADATA
+    spec = found.manifest.get("spec")
+    yield root, found.manifest, _TEMPLATE if root else _POD
     yield f"{root}spec.", spec, _SPEC
-    resources = spec.get("resources") if isinstance(spec, dict) else None
-    yield f"{root}spec.resources.", resources, _RESOURCES
-    for number, toleration in enumerate(_items(spec, "tolerations")):
-        yield f"{root}spec.tolerations[{number}].", toleration, _TOLERATION
-    for group, known in _GROUPS.items():
-        for number, container in enumerate(_items(spec, group)):
-            path = f"{root}spec.{group}[{number}]."
-            yield path, container, known
-            yield f"{path}resources.", container.get("resources"), _RESOURCES
-            for place, variable in enumerate(_items(container, "env")):
-                yield f"{path}env[{place}].", variable, _VARIABLE
-
-
-def _items(value: object, name: str) -> list[dict[str, object]]:
-    """The objects in a list of an object; the types of a `FoundPod` are those of Kubernetes."""
-    items = value.get(name) if isinstance(value, dict) else None
-    return [each for each in items if isinstance(each, dict)] if isinstance(items, list) else []
+    if isinstance(spec, dict):
+        yield f"{root}spec.resources.", spec.get("resources"), _RESOURCES
+        for group in _CONTAINERS:
+            for number, container in enumerate(spec.get(group) or ()):
+                path = f"{root}spec.{group}[{number}]."
+                yield path, container, _CONTAINER
+                yield f"{path}resources.", container.get("resources"), _RESOURCES

@@ -11,12 +11,11 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final
 
-import msgspec
 import yaml
 
-Scalar: TypeAlias = str | int | float | bool | None
+from services.process.scalars import Scalar, typed
 
 # Levels of lists and mappings; custom resources need about five.
 MAX_DEPTH: Final = 100
@@ -84,8 +83,8 @@ def read_documents(text: bytes, *, types: bool = False) -> Iterator[Document | B
 
     Empty ones (only comments) are skipped. What aliases stand for is shared, not copied.
 
-    Scalars are strings, and plain nulls None. With `types`, a plain scalar that JSON knows has its
-    type there.
+    Scalars are strings, and plain nulls None. With `types`, a plain scalar has the type that it has
+    for kubectl.
     """
     number, budget = 0, _Budget(max(MAX_ALIASED, len(text)))
     if text.startswith(_UTF16):
@@ -316,7 +315,7 @@ class _Build:
             return text
         if text in _NULLS:
             return None
-        return _typed(text) if self.types else text
+        return typed(text) if self.types else text
 
 
 def _merge(into: dict[str, object], keys: set[str], value: object, event: yaml.Event) -> None:
@@ -376,13 +375,3 @@ def _problem_of(error: yaml.YAMLError) -> str:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem:
         return f"not YAML: {error.problem}"
     return f"not YAML: {' '.join(str(error).split()):.200}"
-
-
-def _typed(text: str) -> Scalar:
-    """The number or boolean that a plain scalar is in JSON, otherwise the text."""
-    # Not YAML's own rules, in which `no`, `010` and `12:30` are no texts.
-    try:
-        value: Scalar = msgspec.json.decode(text, type=bool | int | float)
-    except (msgspec.MsgspecError, ValueError):
-        return text
-    return value

@@ -74,7 +74,7 @@ def test_a_disabled_port_is_reported_until_its_driver_is_bound_anew(
     done = bed.accelbind("fpga", "reset", "dfl-port.0", *STATE)
     assert (done.code, "accelbind fpga rebind" in done.stderr) == (1, True)
     assert "accelbind fpga rebind" in bed.accelbind("fpga", "info", "dfl-port.0").stdout
-    cards = bed.accelbind("doctor", "--node", "--only", "node.cards").stdout
+    cards = bed.accelbind("doctor", "--node", "--only", "node.devices").stdout
     assert "accelbind fpga rebind dfl-port.0" in cards
 
     done = rebind(bed)

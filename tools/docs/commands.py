@@ -8,7 +8,7 @@ from typing import Any, Final
 from typer.main import get_command
 
 from accelbind import hook
-from accelbind.cli import COMMANDS, app, load
+from accelbind.cli import COMMANDS, command_line, load
 from accelbind.doctor import command as doctor
 from tools.docs.settings import MODELS
 from tools.docs.texts import code, default_cell, table
@@ -39,7 +39,7 @@ _HOOK = f"""\
 
 def sections() -> Iterator[str]:
     """Yield one section per command. Options of processes are in the settings."""
-    yield _FRONT + _options(get_command(app))
+    yield _FRONT + _options(get_command(command_line()))
     for name in COMMANDS:
         yield from _of(f"accelbind {name}", load(name))
     yield _HOOK

@@ -53,36 +53,27 @@ def found(folder: Path, check: str, *specs: dict[str, Any]) -> tuple[str, str]:
     return str(result.state), told(result)
 
 
-@pytest.mark.parametrize("check", ["node.device-types", "node.vfio"])
-def test_a_node_without_device_types_is_not_checked_for_them(tmp_path: Path, check: str) -> None:
-    assert found(tmp_path, check)[0] == "skipped"
+def test_a_node_without_device_types_is_not_checked_for_vfio(tmp_path: Path) -> None:
+    assert found(tmp_path, "node.vfio")[0] == "skipped"
 
 
 def test_functions_that_are_not_bound_and_files_that_are_bent_are_named(
     tree: DeviceTree, tmp_path: Path
 ) -> None:
-    state, text = found(tmp_path, "node.device-types", VFIO, {"match": []})
+    state, text = found(tmp_path, "node.devices", VFIO, {"match": []})
     assert state == "failed"
     assert "0000-3b-00-0 of type t0: 0000:3b:00.0 is not bound to vfio-pci" in text
     assert "driverctl set-override" in text
     assert "t1.yaml, line 1: spec.match" in text
     bound: dict[str, Any] = {"match": [{"pci": {"vendor": ["10de"], "driver": ["vfio-pci"]}}]}
-    state, text = found(tmp_path, "node.device-types", VFIO | bound, VFIO | bound)
+    state, text = found(tmp_path, "node.devices", VFIO | bound, VFIO | bound)
     assert state == "warning", "near misses may be meant"
     assert "it is bound to no driver, not to vfio-pci" in text
     tree.bind("sys/devices/pci0000:3b/0000:3b:00.0", "vfio-pci")
     tree.entry("", "vfio", "12", "242:12", "vfio/12")
     tree.entry("", "misc", "vfio", "10:196", "vfio/vfio")
     (tmp_path / "types/t1.yaml").unlink()
-    assert found(tmp_path, "node.device-types", VFIO)[0] == "ok"
-
-
-@pytest.mark.usefixtures("tree")
-def test_a_checkpoint_that_cannot_be_read_is_told(tmp_path: Path) -> None:
-    checkpoint_file(tmp_path / "k").write_text("{")
-    state, text = found(tmp_path, "node.device-types", VFIO)
-    assert state == "failed"
-    assert "containers start without a check of their device nodes" in text
+    assert found(tmp_path, "node.devices", VFIO)[0] == "ok"
 
 
 @pytest.mark.usefixtures("tree")

@@ -1,7 +1,6 @@
 """`accelbind doctor` on nodes that a DRA driver serves, and on those that have just changed."""
 
 import json
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -49,44 +48,6 @@ def test_a_driver_that_serves_needs_no_plugin(short_dir: Path) -> None:
     (folder / "device-plugins").mkdir(parents=True)
     with listening(dra_socket(folder, DRIVER)), listening(dra_registration(folder, DRIVER)):
         dra(short_dir, "ok", "0 claims")
-        expect(short_dir, "plugin-sockets", "skipped", "see node.dra")
-
-
-def test_a_driver_that_has_ended_is_red(short_dir: Path) -> None:
-    folder = kubelet(short_dir)
-    with listening(dra_registration(folder, DRIVER)):
-        path = dra_socket(folder, DRIVER)
-        path.parent.mkdir(parents=True)
-        with socket.socket(socket.AF_UNIX) as ended:
-            ended.bind(str(path))
-        dra(short_dir, "failed", f"{path}: Connection refused", "accelbind dra")
-
-
-def test_the_lost_cdi_file_of_a_claim_is_named(short_dir: Path) -> None:
-    folder, ref = kubelet(short_dir), ClaimRef(namespace="team-a", name="claim", uid=UID)
-    book = ClaimBook(short_dir / "state" / FOLDER)
-    path = short_dir / f"root/var/run/cdi/accelbind-claim-{UID}.json"
-    path.parent.mkdir(parents=True)
-    entries = [{"ClaimUID": UID, "DriverState": {DRIVER: {}}}]
-    content = {"Data": json.dumps({"ClaimInfoStateList": entries}), "Checksum": 1}
-    with listening(dra_socket(folder, DRIVER)), listening(dra_registration(folder, DRIVER)):
-        dra_checkpoint_file(folder).write_text(json.dumps(content))
-        for noted in ("{}\n", None):  # None: by an older version
-            book.commit(ref, (), noted)
-            dra(short_dir, "failed", f"{path}, the CDI file of claim team-a/claim: it is missing")
-            path.write_text("{}\n")
-            path.chmod(0o644)
-            dra(short_dir, "ok", "1 claim on this node")
-            path.unlink()
-        book.commit(ref, (), "{}\n")
-        path.write_text("{")
-        dra(short_dir, "failed", "it has another content")
-        path.write_text("{}\n")
-        path.chmod(0o600)
-        dra(short_dir, "failed", "its mode is 600")
-        book.commit(ref, (), "")
-        path.unlink()
-        dra(short_dir, "ok", "1 claim on this node")
 
 
 def test_a_claim_that_the_kubelet_has_forgotten_can_be_released(short_dir: Path) -> None:
@@ -103,13 +64,6 @@ def test_a_claim_that_the_kubelet_has_forgotten_can_be_released(short_dir: Path)
         dra(short_dir, "failed", "is not a checkpoint of the kubelet")
 
 
-def test_a_claim_that_cannot_be_read_is_red(short_dir: Path) -> None:
-    path = ClaimBook(short_dir / "state" / FOLDER).path(UID)
-    path.parent.mkdir(parents=True)
-    path.write_text("{")
-    dra(short_dir, "failed", str(path), f"accelbind dra release {UID}")
-
-
 def test_devices_that_pods_still_have_from_the_plugin_are_counted(short_dir: Path) -> None:
     folder = kubelet(short_dir)
     checkpoint(short_dir)
@@ -117,13 +71,6 @@ def test_devices_that_pods_still_have_from_the_plugin_are_counted(short_dir: Pat
         dra(short_dir, "ok", "0 claims")
         checkpoint(short_dir, "a", "b")
         dra(short_dir, "warning", "1 device of this node is not published")
-
-
-def test_the_empty_registrations_of_a_driver_are_no_plugin(short_dir: Path) -> None:
-    folder = kubelet(short_dir)
-    left = folder / "device-plugins" / "accelbind-0123abcd-1.sock"
-    with listening(left), listening(dra_socket(folder, DRIVER)):
-        expect(short_dir, "plugin-sockets", "skipped", "see node.dra")
 
 
 def test_resources_of_others_are_none_of_ours(short_dir: Path) -> None:

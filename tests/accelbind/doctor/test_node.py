@@ -14,8 +14,6 @@ import pytest
 from accelbind.doctor.command import NODE, checks_of
 from accelbind.doctor.model import Check, Line, Result, failed, ok, run_checks
 from accelbind.doctor.node import Node
-from services.devices.cdi import describe
-from services.devices.hardware.scan import scan
 from services.devices.model import PluginMode
 from services.process.errors import KubeletError
 from simulator.card_faults import Fault
@@ -25,7 +23,6 @@ from tests.accelbind.doctor.answers import told
 from tests.accelbind.running import plain_port
 from tests.accelbind.running import run as command
 from tests.plugin.support import Pods, running, settings
-from tests.services.cards import advertise
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -82,9 +79,7 @@ async def test_a_node_that_is_well_has_no_red_line(short_dir: Path, mode: Plugin
         results = await asyncio.to_thread(looked, short_dir, mode, **values)
     wrong = [each for each in results.values() if each.state not in ("ok", "skipped")]
     assert wrong == []
-    checks = ["kubelet", "plugin-sockets", "plugin"]
-    if mode is not PluginMode.UNITS:
-        checks += ["cards", "cdi"]
+    checks = ["devices", "kubelet", "plugin"]
     assert {str(results[f"node.{name}"].state) for name in checks} == {"ok"}
 
 
@@ -105,16 +100,16 @@ def test_a_fault_of_a_card_hides_no_other_card(short_dir: Path, fault: Fault, wo
     rack = Rack(short_dir / "root")
     rack.add_card(CardSpec(driver="opae", faults=(fault,)))
     rack.add_card(CardSpec())
-    result = expect(short_dir, "cards", "failed", words, "1 healthy device")
+    result = expect(short_dir, "devices", "failed", words, "1 healthy device")
     assert sum(line.state == "failed" for line in result.lines) == 1
 
 
 def test_a_node_without_driver_says_which_to_load(short_dir: Path) -> None:
     for folder in ("sys/bus/pci/devices", "sys/class", "dev"):
         (short_dir / "root" / folder).mkdir(parents=True)
-    expect(short_dir, "cards", "failed", "modprobe dfl-pci")
-    expect(short_dir / "elsewhere", "cards", "failed", "--root")
-    expect(short_dir, "cards", "skipped", mode=PluginMode.UNITS)
+    expect(short_dir, "devices", "failed", "modprobe dfl-pci")
+    expect(short_dir / "elsewhere", "devices", "failed", "--root")
+    expect(short_dir, "devices", "ok", mode=PluginMode.UNITS)
 
 
 # The kubelet -------------------------------------------------------------------------------------
@@ -124,52 +119,18 @@ def test_the_kubelets_sockets_are_called(short_dir: Path) -> None:
     path = short_dir / "k/device-plugins/kubelet.sock"
     expect(short_dir, "kubelet", "failed", "kubelet.sock: No such file or directory")
     path.parent.mkdir(parents=True)
-    expect(short_dir, "plugin-sockets", "warning")
     with listening(path):
         expect(short_dir, "kubelet", "ok")
     expect(short_dir, "kubelet", "failed", "Connection refused")
 
 
-def test_plugins_that_serve_beside_ours_are_found(short_dir: Path) -> None:
-    folder, check = short_dir / "k/device-plugins", "plugin-sockets"
+def test_plugins_of_other_suites_are_found(short_dir: Path) -> None:
+    folder = short_dir / "k/device-plugins"
     with (
-        listening(folder / "accelbind-0123abcd-1.sock"),
-        listening(folder / "accelbind-0123abcd-2.sock"),
+        listening(folder / "kubelet.sock"),
+        listening(folder / "fpga.intel.com-region-ce48969398f05f33946d560708be108a.sock"),
     ):
-        expect(short_dir, check, "ok", "2 sockets of one plugin")
-        with listening(folder / "accelbind-ffffffff-1.sock"):
-            expect(short_dir, check, "failed", "2 accelbind plugins")
-        with listening(folder / "fpga.intel.com-region-ce48969398f05f33946d560708be108a.sock"):
-            expect(short_dir, check, "failed", "another FPGA plugin", "docs/migration.md")
-        expect(short_dir, check, "ok")  # it ended
-
-
-# Files -------------------------------------------------------------------------------------------
-
-
-def test_cdi_files_that_runtimes_would_refuse_are_red(short_dir: Path) -> None:
-    root, cdi = short_dir / "root", short_dir / "cdi"
-    Rack(root).add_card(CardSpec())
-
-    def found(state: str, *words: str, **values: Any) -> None:
-        expect(short_dir, "cdi", state, *words, cdi_dir=cdi, **values)
-
-    found("skipped")
-    found("failed", "accelbind-fpga.json", cdi=True)
-    cdi.mkdir()
-    path, other = cdi / "accelbind-fpga.json", cdi / "intel.cdi.k8s.io-fpga-dfl-port.0.yaml"
-    devices = advertise(scan(root), PluginMode.AF).devices()
-    path.write_bytes(describe(devices, host_root=str(root)).content)
-    found("ok", "1 device in 1 file", cdi=True)
-    other.write_text("kind: intel.cdi.k8s.io/fpga\ndevices:\n- name: dfl-port.0\n")
-    found("failed", "both define")
-    other.write_text("kind: example.com/gpu\ndevices: 3\n")
-    found("ok", "1 device in 1 file")  # of another kind
-    other.write_text("kind: intel.cdi.k8s.io/fpga\ndevices: 3\n")
-    found("failed", "is not a CDI file: Expected `array`")
-    other.unlink()
-    path.write_text('{"kind": ')
-    found("failed")
+        expect(short_dir, "kubelet", "failed", "another FPGA plugin", "docs/migration.md")
 
 
 # The plugin --------------------------------------------------------------------------------------
@@ -244,19 +205,19 @@ def test_no_check_hides_another() -> None:
 def test_a_checklist_shows_what_to_do(short_dir: Path) -> None:
     Rack(short_dir / "root").add_card(CardSpec(faults=(Fault.PORT_ERRORS,)))
     flags: tuple[object, ...] = ("--root", short_dir / "root", "--kubelet-dir", short_dir / "k")
-    flags = (*flags, "--metrics-port", "1", "--only", "node.plugin-sockets", "--only", "node.cards")
+    flags = (*flags, "--metrics-port", "1", "--only", "node.vfio", "--only", "node.devices")
     done = command("doctor", *flags)
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout.splitlines() == [
-        "FAILED   node.cards  Are the cards' drivers loaded, and are all cards healthy?",
+        "FAILED   node.devices  Are drivers and device types loaded, and all devices healthy?",
         "         failed: region0: errors/errors of dfl-port.0 reads 0x40",
         "         → accelbind fpga clear-errors PORT once it is unused; see what the workload did",
-        "-        node.plugin-sockets  Does exactly one plugin serve?",
-        f"         {short_dir}/k/device-plugins does not exist",
+        "-        node.vfio  Can containers use devices through VFIO?",
+        "         no device here is an OFS card's, or of a device type with nodes of VFIO",
         "",
         "2 checks: 1 failed, 1 skipped",
     ]
-    done = command("doctor", *flags, "--skip", "node.cards", "-o", "json")
+    done = command("doctor", *flags, "--skip", "node.devices", "-o", "json")
     document = json.loads(done.stdout)
     assert (done.returncode, document["ok"], document["counts"]["skipped"]) == (0, True, 1)
     (check,) = document["checks"]
