@@ -13,7 +13,7 @@ class Face(Protocol):
     node: NodeService
 
     async def run(self) -> None:
-        """Serve until cancelled; then finish the calls that are running."""
+        """Serve until cancelled."""
 
     async def deaf(self) -> list[str]:
         """Why our sockets don't answer, one sentence each."""

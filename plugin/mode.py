@@ -6,8 +6,8 @@
     anything else               the one served last, or --mode; log, metric and Event say so
     nothing for 2 s             the same, and the process asks until it gets an answer
 
-Only an annotation names a last mode: `units`, `bdf` and `none` come from `--mode`, which counts
-anyway. A changed annotation counts at the next start.
+The last mode counts if an annotation can name it; `units`, `bdf` and `none` come from `--mode`. A
+changed annotation counts at the next start.
 """
 
 import asyncio
@@ -89,13 +89,14 @@ async def ask_until_answered(connection: ClusterClient, node: str) -> Mapping[st
     """The node's annotations, after pauses that grow."""
     backoff = Backoff()
     outage = Outage(log, "the node's annotations are unknown", "the node's annotations are known")
+    pause = backoff.pause()
     while True:
-        await asyncio.sleep(backoff.pause())
+        await asyncio.sleep(pause)
         try:
             annotations = await node_annotations(connection, node)
         except ClusterError as error:
             outage.failed(str(error))
-            await asyncio.sleep(requested_pause(error))
+            pause = backoff.pause(requested_pause(error))
         else:
             outage.ended()
             return annotations

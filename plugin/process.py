@@ -1,7 +1,8 @@
 """The process of a node: how it starts, serves its devices by one API, and ends.
 
-It waits for the node's lock: one accelbind per node. SIGTERM or SIGINT ends it, once the calls of
-the kubelet that are running are finished.
+It waits for the node's lock: one accelbind per node. SIGTERM or SIGINT ends it. Claims that are
+being prepared are finished before; a container that is about to start is asked for again by the
+kubelet, and what was being programmed for it is programmed anew.
 """
 
 import asyncio
@@ -57,9 +58,8 @@ async def run(
     asyncio.get_running_loop().set_default_executor(DaemonExecutor())
     connection = None
     with stop_signals() as stop:
-        access = find_access(settings.api_server)
-        if settings.api is Api.DRA:
-            access = require_access(settings.api_server)
+        find = require_access if settings.api is Api.DRA else find_access
+        access = find(settings.api_server)
         if access is not None:
             connection = ClusterClient(access)
         else:
@@ -139,7 +139,7 @@ class Plugin:
             reason = await self._run_tasks(stop)
         except ExceptionGroup as group:
             error = innermost(group)
-            if not isinstance(error, AccelbindError):
+            if group.split(AccelbindError)[1] is not None:  # an error of ours, first or not
                 log.exception("internal error")
             raise error from group
         finally:
@@ -244,7 +244,9 @@ class Plugin:
 
     def _face(self) -> Face:
         settings, process, choice = self.settings, self.process, self.mode.choice
-        if settings.api is Api.DRA and self._connection is not None:
+        if settings.api is Api.DRA:
+            if self._connection is None:
+                raise ClusterError("--api dra needs an API server: set --api-server")
             return DraDriver(settings, process, self._connection)
         log.info("the node's mode", mode=choice.mode.value, source=choice.source)
         return DevicePlugin(choice.mode, settings, process)

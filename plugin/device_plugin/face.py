@@ -1,11 +1,12 @@
 """The face of a node for the device plugin API, composed once the node's mode is known."""
 
 import asyncio
-import contextlib
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn
+
+import structlog
 
 from plugin.device_plugin.events import PluginEvents
 from plugin.device_plugin.hook_server import HookServer
@@ -32,8 +33,11 @@ from services.node.service import NodeService
 from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError, KubeletError
+from services.process.outage import Outage
 from services.process.text import count
 from services.programming.records import FOLDER, PortRecords
+
+log = structlog.get_logger(component="plugin")
 
 LEFTOVER_CHECKS: Final = 3
 LEFTOVER_SECONDS: Final = 2.0
@@ -182,17 +186,35 @@ class DevicePlugin:
         another plugin serves is left to that: those of our ended process count for a moment too.
         """
         await self.node.state.scanned.wait()
-        for _ in range(LEFTOVER_CHECKS):
-            with contextlib.suppress(KubeletError, HardwareError):
-                counted = await self._files.counted()
-                served = await served_resources(self._pod_resources, seconds=ANSWER_SECONDS)
-                of_fpgas = filter(_is_fpga, counted.registered | counted.held)
-                left = frozenset(of_fpgas).difference(self.resources.registrations)
+        outage = Outage(
+            log,
+            "what an ended process has left in the kubelet is unknown",
+            "what an ended process has left in the kubelet is known",
+            level="info",
+        )
+        checks = 0
+        while checks < LEFTOVER_CHECKS:
+            try:
+                left, served = await self._find_left()
+            except (KubeletError, HardwareError) as error:
+                if isinstance(error.__cause__, FileNotFoundError):  # no plugin ever served here
+                    return
+                outage.failed(str(error))
+            else:
+                outage.ended()
+                checks += 1
                 self._counted.take_over(left - served)
                 self.node.state.rescan.request()
                 if not left & served:
                     return
             await asyncio.sleep(LEFTOVER_SECONDS)
+
+    async def _find_left(self) -> tuple[frozenset[str], frozenset[str]]:
+        """What the checkpoint lists of FPGAs and is not offered, and what any plugin serves."""
+        counted = await self._files.counted()
+        served = await served_resources(self._pod_resources, seconds=ANSWER_SECONDS)
+        of_fpgas = filter(_is_fpga, counted.registered | counted.held)
+        return frozenset(of_fpgas).difference(self.resources.registrations), served
 
     # What the kubelet calls
 

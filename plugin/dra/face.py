@@ -228,6 +228,6 @@ class DraDriver:
 
     async def holders(self) -> tuple[Holders, Sequence[str]]:
         """Who has devices, and what is wrong with claims and resources that are left."""
-        await self.plugin_holders.snapshot()
+        snapshot = await self.plugin_holders.snapshot()
         problems = [*self.book.unreadable(), *self.leftover_resources.problems()]
-        return self._holders.holders, problems
+        return self._holders.holders, [*snapshot.problems, *problems]

@@ -194,7 +194,10 @@ def step(ledger: Ledger, world: World, now: float) -> Ledger:
     if world.types is not None:
         types = _share(world.types.sightings, world.types.problems, ledger.types.known)
     offer = _merge((*fpgas.devices, *types.devices), held, world.problems)
-    entries = {each.id: _entry(ledger, each, now) for each in offer.devices()}
+    entries = {
+        each.id: _entry(ledger, each, now, is_read=_is_read(world, each))
+        for each in offer.devices()
+    }
     offer = _as_entered(offer, entries)
     return replace(
         ledger,
@@ -225,9 +228,12 @@ def _counting(
         counts = before.get(name) if key in world.busy else card
         if counts is not None:
             raw[name] = counts
-        if counts is None or key in world.stuck:
-            # None: a process before has begun work that goes on, and may end in another function
-            counts = replace(counts or card, failure=_hung(card, world.stuck.get(key, 0.0)))
+        if key in world.stuck:
+            counts = replace(counts or card, failure=_hung(card, world.stuck[key]))
+        elif counts is None:
+            # As one that appears while its card is programmed: its function may change meanwhile.
+            text = f"card {card.name} is being worked on, and was not read before that"
+            counts = replace(card, failure=Problem(HUNG_IN_DRIVER, text))
         elif lock_of(card) in world.leaving:
             text = f"the driver of card {card.name} is about to be bound anew"
             counts = replace(counts, failure=Problem(LEAVING, text))
@@ -426,8 +432,18 @@ def _held_otherwise(
 # 5. Health that doesn't flap ----------------------------------------------------------------------
 
 
-def _entry(ledger: Ledger, device: Device, now: float) -> Entry:
-    """The state of a device after this reading."""
+def _is_read(world: World, device: Device) -> bool:
+    """Whether a reading says something new of a device."""
+    if device.type:
+        return world.types is not None
+    if world.cards is None:
+        return False
+    busy = (card for card in world.cards.cards if card_key(lock_of(card)) in world.busy)
+    return device.place not in {card.place for card in busy}
+
+
+def _entry(ledger: Ledger, device: Device, now: float, *, is_read: bool) -> Entry:
+    """The state of a device after this reading; `is_read` says whether that was read."""
     last, rules = ledger.entries.get(device.id), ledger.rules
     was_healthy = last is not None and last.was_healthy
     good, counted = 0, 0.0
@@ -436,7 +452,7 @@ def _entry(ledger: Ledger, device: Device, now: float) -> Entry:
     if device.healthy and last is not None and was_healthy and not last.device.healthy:
         good, counted = last.good, last.counted
         # As after a burst of events: otherwise a card that flaps fast would recover sooner.
-        if not (good > 0 and 0 <= now - counted < rules.spacing):
+        if is_read and not (good > 0 and 0 <= now - counted < rules.spacing):
             good, counted = good + 1, now
         if good < rules.good_scans:
             text = (

@@ -312,6 +312,19 @@ def test_a_recovering_device_says_so_and_since_when() -> None:
     assert "3 good scans in a row" in reason.text
 
 
+def test_a_device_that_was_not_read_comes_no_closer_to_being_healthy() -> None:
+    ledger = Ledger(THREE)
+    for now, reasons in enumerate(((), (BAD,), ())):
+        ledger = step(ledger, world(types=[replace(VE, reasons=reasons)]), now)
+    for now in range(3, 6):
+        ledger = step(ledger, replace(world(Inventory()), types=None), now)
+        assert ledger.entries[VE.id].good == 1
+        assert not ledger.entries[VE.id].device.healthy
+    for now in range(6, 9):
+        ledger = step(ledger, world(types=[VE]), now)
+    assert ledger.entries[VE.id].device.healthy
+
+
 @given(st.text(alphabet="+- ", max_size=40), st.integers(1, 5), st.floats(0, 10))
 def test_recovery_is_always_possible(scans: str, good_scans: int, spacing: float) -> None:
     rules = Rules(good_scans=good_scans, spacing=spacing)
