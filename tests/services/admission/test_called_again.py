@@ -368,6 +368,13 @@ def test_a_name_whose_mapping_changed_since_leaves_the_others_their_note(
     assert first(again)["resources"]["limits"] == {"x/mem": "1"} | held
 
 
+def test_names_of_another_mode_are_refused_in_any_order() -> None:
+    for once, later in (("nlb0", "devel"), ("devel", "nlb0")):
+        result = judge(set_again(mutated(asking(ours(**{once: 1}))), ours(**{later: 1})))
+        assert isinstance(result, Refused)
+        assert "resources of different modes are requested" in result.message
+
+
 # Any pod, any mappings, any mutator that sets names where they are missing
 
 DOMAINS = ("fpga.intel.com", "f.example")
