@@ -226,6 +226,25 @@ async def test_a_call_of_many_that_fails_otherwise_is_an_error(calls: BlockingCa
         await each(calls, {"a": fail, "b": answer("B")})
 
 
+async def test_calls_are_made_in_turn_while_none_is_slow(calls: BlockingCalls) -> None:
+    at_once = await each(calls, dict.fromkeys("abcdef", lambda: str(len(calls.busy))), timeout=60)
+    assert max(map(int, at_once.values())) <= 2, "the thread before may be about to end"
+
+
+async def test_many_calls_that_were_cancelled_hang_once_others_wait_in_vain(
+    calls: BlockingCalls, hang: Hang
+) -> None:
+    cancelled = asyncio.create_task(each(calls, {"a": hang}, timeout=60))
+    await eventually_async(hang.started.is_set)
+    cancelled.cancel()
+    await asyncio.wait([cancelled])
+    assert calls.abandoned == {}
+    found = await each(calls, {"a": hang, "b": answer("B")})
+    assert found["b"] == "B"
+    assert list(calls.abandoned) == ["a"]
+    hang.release()
+
+
 async def test_calls_for_which_no_thread_is_left_are_refused() -> None:
     calls, hang = BlockingCalls(max_threads=2), Hang()
     outcomes = await each(calls, dict.fromkeys("abc", hang))
