@@ -218,7 +218,7 @@ def test_a_pod_that_cant_be_read_is_refused() -> None:
 def test_guarded_resources_of_the_whole_pod_are_refused(part: str) -> None:
     for one in (app(cpu=1), app(mig=1)):
         obj = pod(one, annotations={NOTE: json.dumps(noted(gpu_small=1))})
-        obj["spec"]["resources"] = {part: {GPU: "1"}}
+        obj["spec"]["resources"] = {part: {"cpu": "1", GPU: "1"}}
         result = guard(decode(obj), KNOWN.namespace("default"), POLICY)
         assert result is not None
         assert [each.code for each in result.refusals] == [ReviewReason.POD_RESOURCES]
