@@ -15,7 +15,7 @@ from services.bitstreams.model import Bitstream, BitstreamKind
 from services.bitstreams.storage import (
     BitstreamStorage,
     InstallResult,
-    Stored,
+    StoredFile,
     read_bitstream,
     stored_name,
 )
@@ -184,7 +184,7 @@ def _ignored(path: Path) -> str:
     return f"ignored: {shown} is not named INTERFACE/FUNCTION.gbs or .aocx; {advice}"
 
 
-def _entry(stored: Stored) -> dict[str, Any]:
+def _entry(stored: StoredFile) -> dict[str, Any]:
     place = {
         "path": str(stored.path),
         "interfaceId": stored.interface_id,

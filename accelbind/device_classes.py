@@ -43,7 +43,7 @@ Manifest: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, order=True)
 class FpgaClass:
-    """What a class of FPGAs is about."""
+    """Subject of a class of FPGAs."""
 
     mode: Mode
     interface_id: str
@@ -84,7 +84,7 @@ class FpgaClass:
 
     @property
     def terms(self) -> list[str]:
-        """What its devices are."""
+        """Terms that its devices satisfy."""
         terms = [_is("interfaceID", self.interface_id)]
         if self.mode is Mode.AF:
             return [*terms, _carries(self.afu_id)]
@@ -92,7 +92,7 @@ class FpgaClass:
 
     @property
     def parameters(self) -> Manifest:
-        """What the driver is told; empty if nothing."""
+        """Parameters for the driver; empty if there are none."""
         if self.mode is Mode.AF:
             return {"afu": self.afu_id, "program": "Never"}
         return {"develop": True} if self.mode is Mode.REGIONDEVEL else {}

@@ -1,4 +1,4 @@
-"""What the DRA driver would do for the claims of a pod, for `accelbind explain`."""
+"""The DRA driver's decisions for the claims of a pod, for `accelbind explain`."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -44,7 +44,7 @@ class _Request(msgspec.Struct, rename="camel"):
     first_available: list[_Alternative] | None = None
 
     def alternatives(self) -> Iterator[tuple[str, _Alternative]]:
-        """What satisfies it, by the name in a claim's results."""
+        """The requests that satisfy it, by their names in a claim's results."""
         if self.exactly is not None:
             yield self.name, self.exactly
         for each in self.first_available or ():
@@ -86,7 +86,7 @@ class _PodSpec(msgspec.Struct, rename="camel"):
 
 
 class ExplainedClaim(msgspec.Struct, frozen=True, rename="camel"):
-    """What the driver would do for a request of a claim, or why that is unknown."""
+    """The driver's decision for a request of a claim, or why it is unknown."""
 
     claim: str
     """Its name in the pod."""
@@ -181,7 +181,7 @@ def _want(
     own: list[dict[str, Any]],
     mappings: NamespaceMappings,
 ) -> Want | None:
-    """What a request wants of a device of its class; None if the class isn't ours."""
+    """The function that a request wants in a device of its class; None if the class isn't ours."""
     # Classes are those that `accelbind dra classes` prints: their names say what is in them.
     name = wanted.device_class_name
     of = _class_of(name, mappings)

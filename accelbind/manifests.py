@@ -28,7 +28,7 @@ def read_pods(paths: Sequence[Path]) -> list[FoundPod]:
 def read_objects(
     paths: Sequence[Path], find: Callable[[object], Iterable[T]], what: str
 ) -> list[T]:
-    """What a function finds in the documents of files, folders and stdin (`-`).
+    """Collect the results of a function for the documents of files, folders and stdin (`-`).
 
     Raises:
         InvalidManifest: A file can't be read or parsed, or a path has none of `what` is looked for.

@@ -1,4 +1,4 @@
-"""What a node has, found as a plugin with these settings would find it."""
+"""The devices of a node, found as a plugin with these settings finds them."""
 
 import asyncio
 import time
@@ -17,7 +17,7 @@ from services.programming.records import FOLDER, PortRecords
 
 @dataclass(frozen=True, slots=True)
 class FoundDevices:
-    """What a node has at one moment."""
+    """The cards and devices of a node at one moment."""
 
     holders: HolderSnapshot
     ledger: Ledger

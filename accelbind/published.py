@@ -1,4 +1,4 @@
-"""What nodes offer by DRA, as the resources that pods request.
+"""The devices that nodes offer by DRA, as the resources that pods request.
 
 A pod that requests a resource gets devices of the DeviceClass with that `extendedResourceName`. The
 names of ours follow from the attributes of our devices, and from the classes that `accelbind dra
@@ -22,7 +22,7 @@ Json: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What the nodes of a cluster offer by DRA."""
+    """The devices that the nodes of a cluster offer by DRA."""
 
     by_node: Mapping[str, Mapping[str, int]]
     """Healthy devices of accelbind's driver by full resource name, of each node that it serves."""

@@ -59,7 +59,7 @@ _POD_KINDS: Final = (
 
 @dataclass(slots=True)
 class Survey:
-    """What a cluster has."""
+    """Mappings, resources and requests of a cluster."""
 
     index: MappingIndex
     """The mappings."""
@@ -79,7 +79,7 @@ async def survey(client: ClusterClient, policy: Policy, *, namespace: str | None
     async def listed(
         kind: _Kind, within: str | None, read: Callable[[dict[str, Any]], T]
     ) -> list[T] | None:
-        """What is read of the objects of a kind; None if they may not be listed."""
+        """The results for the objects of a kind; None if they may not be listed."""
         about = {"apiVersion": kind.api_version, "kind": kind.kind}  # items of a list don't say it
         try:
             return await list_objects(

@@ -55,6 +55,6 @@ class NodeProcess:
         )
 
     def loops(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-        """What runs as long as the process, by name."""
+        """The loops that run as long as the process, by name."""
         yield "folders", end_if_removed(self._folders)
         yield "events", self.events.write_forever()

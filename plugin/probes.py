@@ -1,4 +1,4 @@
-"""What the probes and `/devices` of a plugin answer."""
+"""Answers of a plugin's probes and `/devices`."""
 
 from collections.abc import Mapping
 from http import HTTPStatus

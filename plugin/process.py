@@ -111,7 +111,7 @@ class Plugin:
 
     @property
     def face(self) -> Face | None:
-        """What serves; None before the mode is known."""
+        """The face that serves; None before the mode is known."""
         return self.probes.face
 
     async def serve(self, stop: asyncio.Event) -> None:

@@ -50,7 +50,7 @@ _CDI_DIR: Final = Path("/var/run/cdi")
 
 # A base of its own, so that help and documentation begin with API and mode.
 class ModeSettings(ProcessSettings):
-    """What the devices of a node are, and how they are offered."""
+    """Settings of a node's devices and of how they are offered."""
 
     api: Annotated[Api, Flag("API", CARDS)] = Api.DEVICE_PLUGIN
     """By which API of the kubelet devices are offered: device-plugin (extended resources, in a

@@ -1,4 +1,4 @@
-"""What the files of a synthetic card hold: the layout of sysfs under both FPGA drivers.
+"""Contents of a synthetic card's files: the layout of sysfs under both FPGA drivers.
 
 Taken from sysfs of real cards and from the drivers' documentation in the kernel
 (`Documentation/ABI/testing/sysfs-platform-dfl-fme`, `…-dfl-port`, `sysfs-bus-pci`). Names, places
@@ -15,7 +15,7 @@ Content = tuple[str, str]
 
 @dataclass(frozen=True)
 class DriverNames:
-    """What a driver calls things; names end with a number, which is not part of them here."""
+    """The names that a driver uses; the number at their end is not part of them here."""
 
     class_folder: str
     entry: str
@@ -111,7 +111,7 @@ class Function:
         )
 
     def places(self, port: int) -> dict[str, str]:
-        """What the names in the place of a `Fault` stand for, at one of its ports.
+        """The values of the names in the place of a `Fault`, at one of its ports.
 
         On a virtual function, `fme` is what its engine would be called.
         """

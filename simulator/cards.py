@@ -175,7 +175,7 @@ class Rack:
         self._swap(self.root / path, lambda staged: self._restore(address, path, staged))
 
     def places(self, address: str, port: int = 0) -> dict[str, str]:
-        """What the names in the place of a `Fault` stand for, at a port of a card."""
+        """The values of the names in the place of a `Fault`, at a port of a card."""
         return self.functions[address].places(port)
 
     def _restore(self, address: str, path: str, staged: Path) -> None:

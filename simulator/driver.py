@@ -50,7 +50,7 @@ _PROGRAM: Final = 0x80
 
 
 def raw_bitstream(afu_id: str, size: int = 4096) -> bytes:
-    """What a synthetic card takes for a function."""
+    """The bytes that a synthetic card takes for a function."""
     return f"synthetic bitstream of {afu_id}\n".encode().ljust(size, b"\xa5")
 
 

@@ -267,7 +267,7 @@ async def test_an_unhealthy_device_is_given_to_no_container(node: Node) -> None:
 @pytest.mark.parametrize(
     ("resource", "changes", "offered"), [("ve", shared(3), 3), ("other", {}, 1)]
 )
-async def test_what_a_container_has_by_an_earlier_type_is_offered_once_it_has_ended(
+async def test_a_device_held_by_an_earlier_type_is_offered_once_its_container_has_ended(
     node: Node,
     resource: str,
     changes: dict[str, Any],

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import REPOSITORY
+from tools.ideas import exceptions
 
 PACKAGES = ("accelbind", "certs", "plugin", "services", "simulator", "tools", "webhook")
 NAMED = {
@@ -41,10 +42,15 @@ def test_the_architecture_names_every_package_and_the_way_of_a_pod() -> None:
     layers = text.partition("subgraph services")[2].partition("end\n")[0]
     subjects = {path.parent.name for path in REPOSITORY.glob("services/*/__init__.py")} | {"names"}
     assert set(re.findall(r"^ +(\w+)\[", layers, re.MULTILINE)) == subjects
-    pod = text.partition("## The way of a pod")[2].partition("##")[0]
-    steps = re.findall(r"^\| `([\w.]+)` \|", pod, re.MULTILINE)
+    pod = re.search(r"^\| A pod \|(.*)$", text, re.MULTILINE)
+    steps = NAMED["module"].findall(pod[1]) if pod else ["none"]
     assert steps[0].startswith("webhook.")
     assert len(steps) <= 8
+
+
+def test_the_architecture_is_a_page_with_few_exceptions() -> None:
+    assert len((REPOSITORY / "ARCHITECTURE.md").read_text().splitlines()) <= 70
+    assert exceptions(REPOSITORY) <= 7
 
 
 def targets(makefile: Path) -> set[str]:

@@ -118,7 +118,7 @@ class Traced:
         time.sleep(0.1)
 
     def modules(self) -> list[str]:
-        """What was entered since."""
+        """The modules that were entered since."""
         self._out.unlink(missing_ok=True)
         self.process.send_signal(signal.SIGUSR2)
         poll_until(self._out.exists, "what was entered")

@@ -45,7 +45,7 @@ VALIDATE_MAPPING: Final = "validate-mapping"
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """What is reviewed at some paths."""
+    """The review that some paths serve."""
 
     name: str
     """Its metric label."""

@@ -1,4 +1,4 @@
-"""What `accelbind doctor` asks the API server about the webhook's certificate."""
+"""Checks of `accelbind doctor`: whether the API server trusts the webhook's certificate."""
 
 from collections.abc import Iterator
 from typing import Final

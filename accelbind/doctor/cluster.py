@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final, TypeAlias, TypeVar
 
-from accelbind.doctor.model import Line, Subject, Unseen, ok, unseen
+from accelbind.doctor.model import CheckTarget, Line, Unseen, ok, unseen
 from services.admission.mutate import Policy
 from services.kube.access import Access
 from services.kube.client import FORBIDDEN, NOT_FOUND, BadStatus, ClusterClient
@@ -24,7 +24,7 @@ APPLY: Final = (
 )
 
 
-class Cluster(Subject):
+class Cluster(CheckTarget):
     """A cluster, whose methods raise `Unseen` for what we may not read, and `ClusterError`."""
 
     def __init__(self, access: Callable[[], Access], namespace: str, policy: Policy) -> None:
@@ -56,7 +56,7 @@ class Cluster(Subject):
         return self.query(work)
 
     def query(self, work: Callable[[ClusterClient], Awaitable[T]]) -> T:
-        """What a function returns that is given a client."""
+        """The result of a function that is given a client."""
         # If the API server can't be reached, one check says why.
         try:
             self.once(Cluster.read_version)

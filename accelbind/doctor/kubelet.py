@@ -1,4 +1,4 @@
-"""What `accelbind doctor` checks about a node's kubelet and plugin."""
+"""Checks of `accelbind doctor`: a node's kubelet and plugin."""
 
 import contextlib
 import os

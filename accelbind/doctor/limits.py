@@ -1,4 +1,4 @@
-"""What `accelbind doctor` checks about LimitRanges and ResourceQuotas with names of ours.
+"""Checks of `accelbind doctor`: LimitRanges and ResourceQuotas with names of ours.
 
 LimitRanger sets defaults before the webhook replaces names, and again after it. It checks limits
 when pods have no names any more, as quotas are counted then.

@@ -58,8 +58,8 @@ class Unseen(AccelbindError):
     """Something that a check needs can't be read; the text says what is missing."""
 
 
-class Subject:
-    """What is checked, with the values that several checks need."""
+class CheckTarget:
+    """The node or cluster that is checked, with the values that several checks need."""
 
     def __init__(self) -> None:
         self._values: dict[Any, Future[Any]] = {}
@@ -93,7 +93,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a check found."""
+    """The lines of a check."""
 
     id: str
     title: str

@@ -16,7 +16,7 @@ from services.process.problem import Problem
 from services.process.text import count, plain
 
 
-class Node(Subject):
+class Node(CheckTarget):
     """A node."""
 
     def __init__(self, options: PluginSettings, mode: PluginMode | None = None) -> None:
@@ -37,7 +37,7 @@ class Node(Subject):
 
     @property
     def now(self) -> FoundDevices:
-        """What the node has. Raises HardwareError if that can't be found out."""
+        """The node's cards and devices. Raises HardwareError if they can't be found out."""
         return self.once(_find)
 
     @property

@@ -1,4 +1,4 @@
-"""What `accelbind doctor` checks about the account of `accelbind certs run`."""
+"""Checks of `accelbind doctor`: the account of `accelbind certs run`."""
 
 from collections.abc import Iterator
 from typing import Final

@@ -1,4 +1,4 @@
-"""What `accelbind doctor` checks about plugin DaemonSets: each node needs exactly one plugin."""
+"""Checks of `accelbind doctor`: plugin DaemonSets. Each node needs exactly one plugin."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence

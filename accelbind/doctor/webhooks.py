@@ -1,4 +1,4 @@
-"""What `accelbind doctor` checks about webhook configurations."""
+"""Checks of `accelbind doctor`: webhook configurations."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

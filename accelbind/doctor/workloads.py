@@ -1,4 +1,4 @@
-"""What `accelbind doctor` checks about workloads, nodes, and pods that wait."""
+"""Checks of `accelbind doctor`: workloads, nodes, and pods that wait."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -63,7 +63,7 @@ def read_nodes(cluster: Cluster) -> list[Json]:
 
 
 def read_offered(cluster: Cluster) -> Published:
-    """What nodes offer by DRA. Raises as `Cluster.get`."""
+    """The devices that nodes offer by DRA. Raises as `Cluster.get`."""
     return read_published(cluster.items(SLICES), cluster.items(CLASSES))
 
 

@@ -28,7 +28,7 @@ _POLL_SECONDS: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """What a card without its driver interrupts."""
+    """The users of a card that are interrupted without its driver."""
 
     card: str
     """Its name."""
@@ -36,7 +36,7 @@ class Interruption:
     devices: list[str]
     """Its FME and its ports."""
     resources: list[str]
-    """What the plugin or DRA driver of this node offers of it, each as `RESOURCE (DEVICE)`."""
+    """The devices of it that the plugin or DRA driver offers, each as `RESOURCE (DEVICE)`."""
     holders: list[str]
     """Containers and claims that have a part of it."""
     unknown: str
@@ -44,7 +44,7 @@ class Interruption:
 
 
 def interruption(device: str, settings: PluginSettings) -> Interruption:
-    """What binding the driver of a device's card anew interrupts."""
+    """Name the users that are interrupted if the driver of a device's card is bound anew."""
     inventory = scan(settings.root)
     card = find_card(inventory, device)
     ports = [port.name for port in Topology(inventory.cards).ports(card)]

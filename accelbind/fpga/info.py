@@ -1,4 +1,4 @@
-"""What `accelbind fpga info` shows of an FME or a port."""
+"""The facts that `accelbind fpga info` shows of an FME or a port."""
 
 import asyncio
 from pathlib import Path

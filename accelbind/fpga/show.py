@@ -1,4 +1,4 @@
-"""What `accelbind fpga` shows of FMEs, ports and its results."""
+"""Output of `accelbind fpga`: FMEs, ports and results."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict

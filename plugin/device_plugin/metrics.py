@@ -1,4 +1,4 @@
-"""What is counted of the device plugin API; `services.node.metrics` has devices and cards."""
+"""Metrics of the device plugin API; `services.node.metrics` has devices and cards."""
 
 from prometheus_client import CollectorRegistry
 
@@ -6,7 +6,7 @@ from services.node.metrics import new_counter
 
 
 class PluginMetrics:
-    """What the plugin counts and measures."""
+    """Counts and measurements of the plugin."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.allocations = new_counter(

@@ -83,7 +83,7 @@ class ResourceServer(DeviceListServer):
 
     @property
     def options(self) -> pb.DevicePluginOptions:
-        """What the kubelet has to call before it starts a container or chooses devices."""
+        """The calls that the kubelet makes before it starts a container or chooses devices."""
         return pb.DevicePluginOptions(
             pre_start_required=self._starts is not None, get_preferred_allocation_available=True
         )
@@ -114,7 +114,7 @@ class ResourceServer(DeviceListServer):
     async def Allocate(  # noqa: N802
         self, request: pb.AllocateRequest, context: Context
     ) -> pb.AllocateResponse:
-        """What each container needs for its devices: one answer per request, in order."""
+        """Answer with nodes and variables of devices: one answer per container, in order."""
         requests = [list(each.devices_ids) for each in request.container_requests]
         # An error fails the pod for good (UnexpectedAdmissionError). What may change by itself is
         # refused in PreStartContainer, which the kubelet calls again every 10 to 20 s.

@@ -249,7 +249,7 @@ class Starts:
         start: Start,
         error: ClusterError,
     ) -> WantedFunctions:
-        """What the container was allowed before, while the API server is away."""
+        """The start that was approved before, while the API server is away."""
         every = []
         for container in containers:
             approved = self._approvals.find(container, start)

@@ -81,7 +81,7 @@ class ClaimBook:
         self._boot = boot_id.read_text(encoding="ascii").strip()
 
     def find(self, uid: str) -> ClaimEntry | None:
-        """What is here of a claim."""
+        """The stored entry of a claim, if any."""
         return self._read(self.path(uid))
 
     def entries(self) -> tuple[ClaimEntry, ...]:

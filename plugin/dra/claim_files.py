@@ -37,8 +37,8 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """What a container gets with a device of a request."""
+class GivenDevice:
+    """Nodes and variables that a container gets with a device of a request."""
 
     request: str
     device: str
@@ -49,7 +49,7 @@ class Given:
 class ClaimFile:
     """The file of a claim."""
 
-    given: tuple[Given, ...]
+    given: tuple[GivenDevice, ...]
     content: bytes
 
 
@@ -231,8 +231,8 @@ def foreign_nodes(wants: Sequence[Want], devices: Mapping[str, DraDevice]) -> fr
 
 def given_to(
     uid: str, wants: Sequence[Want], devices: Mapping[str, DraDevice]
-) -> tuple[Given, ...]:
-    """What containers get with each device of a claim."""
+) -> tuple[GivenDevice, ...]:
+    """Nodes and variables that containers get with each device of a claim."""
     given = []
     for want in wants:
         present = require_present(want.devices, devices, want.who)
@@ -248,7 +248,7 @@ def given_to(
         for name, device in chosen.items():
             # With the claim's UID: runtimes remember what a name means.
             edits = ClaimDevice(f"{uid}-{want.request}-{name}", device.nodes, tuple(envs.items()))
-            given.append(Given(want.request, name, edits))
+            given.append(GivenDevice(want.request, name, edits))
     return tuple(given)
 
 

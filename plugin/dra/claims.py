@@ -42,7 +42,7 @@ class ClaimRef(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What the class and the claim say about a request; what they don't say is empty."""
+    """The configuration of a request, by its class and its claim; empty where neither has any."""
 
     afu: str = ""
     develop: bool = False
@@ -63,7 +63,7 @@ class Requested:
 
 @dataclass(frozen=True, slots=True)
 class AllocatedClaim:
-    """What counts of a claim."""
+    """A claim, as far as the driver reads it."""
 
     ref: ClaimRef
     requests: tuple[Requested, ...]

@@ -1,4 +1,4 @@
-"""What is in the regions of a claim, against what the claim wants there."""
+"""Compare the contents of a claim's regions with what it requests."""
 
 from plugin.dra.wants import Kind, Want
 from services.devices.dra import fpga_name

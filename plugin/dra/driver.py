@@ -1,4 +1,4 @@
-"""What the kubelet calls: preparing claims, taking them back, and the health of devices."""
+"""The calls of the kubelet: preparing claims, taking them back, and the health of devices."""
 
 import asyncio
 import time
@@ -9,7 +9,7 @@ import grpc.aio
 import structlog
 
 from plugin.dra.book import ClaimBook, ClaimEntry
-from plugin.dra.claim_files import Given
+from plugin.dra.claim_files import GivenDevice
 from plugin.dra.claims import ClaimRef
 from plugin.dra.metrics import DraMetrics
 from plugin.dra.preparation import Preparation
@@ -62,7 +62,7 @@ def _gone(name: str, claim: ClaimRef) -> Problem:
     return Problem(GONE, f"{claim} has {name}, and the node no longer has it")
 
 
-class Driver(DRAPluginServicer, DRAResourceHealthServicer):
+class ClaimService(DRAPluginServicer, DRAResourceHealthServicer):
     """Serves the kubelet on the driver's socket; `pool` is the node's name."""
 
     def __init__(
@@ -160,7 +160,7 @@ class Driver(DRAPluginServicer, DRAResourceHealthServicer):
             )
         return answer
 
-    async def _prepare(self, claim: ClaimRef) -> tuple[Given, ...]:
+    async def _prepare(self, claim: ClaimRef) -> tuple[GivenDevice, ...]:
         with self._metrics.prepare_seconds.time():
             try:
                 given = await self._preparation.prepare(claim)

@@ -14,13 +14,13 @@ from plugin.dra.book import FOLDER as CLAIMS
 from plugin.dra.book import ClaimBook, ClaimEntry, ClaimHolders
 from plugin.dra.claim_files import CdiClaimFiles
 from plugin.dra.claim_use import ClaimUse
-from plugin.dra.driver import Driver
+from plugin.dra.driver import ClaimService
 from plugin.dra.leftover_claims import LeftoverClaims
 from plugin.dra.leftover_resources import LeftoverResources
 from plugin.dra.metrics import DraMetrics
 from plugin.dra.preparation import WORK_SECONDS, Preparation, Surroundings
 from plugin.dra.publisher import SlicePublisher
-from plugin.dra.registration import Registration
+from plugin.dra.registration import DraRegistration
 from plugin.dra.upkeep import ClaimUpkeep
 from plugin.node_process import NodeProcess
 from plugin.settings import PluginSettings
@@ -108,14 +108,14 @@ class DraDriver:
             KubeletFiles(settings.kubelet_dir, settings.pod_logs_dir, process.calls),
             self.state,
         )
-        self.driver = Driver(
+        self.driver = ClaimService(
             self.preparation,
             self.state,
             self.book,
             pool=settings.node_name,
             metrics=self.metrics,
         )
-        self.registration = Registration(
+        self.registration = DraRegistration(
             settings.kubelet_dir,
             self.driver,
             on_answer=self._answered,

@@ -1,4 +1,4 @@
-"""What the DRA driver counts and measures; `services.node.metrics` has devices and cards."""
+"""Metrics of the DRA driver; `services.node.metrics` has devices and cards."""
 
 from typing import Final
 
@@ -10,7 +10,7 @@ _PREPARE_BUCKETS: Final = (0.01, 0.05, 0.25, 1.0, 5.0, 20.0, 40.0)
 
 
 class DraMetrics:
-    """What the driver counts and measures."""
+    """Counts and measurements of the driver."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.prepared = new_counter(

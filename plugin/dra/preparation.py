@@ -24,7 +24,7 @@ from weakref import WeakValueDictionary
 import structlog
 
 from plugin.dra.book import ClaimBook, ClaimEntry
-from plugin.dra.claim_files import CdiClaimFiles, Given
+from plugin.dra.claim_files import CdiClaimFiles, GivenDevice
 from plugin.dra.claims import AllocatedClaim, ClaimRef, read_claim
 from plugin.dra.contents import require_regions
 from plugin.dra.wants import (
@@ -69,7 +69,7 @@ log = structlog.get_logger(component="dra")
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What preparing a claim needs to know of the node and the cluster."""
+    """Facts of the node and the cluster that preparing a claim needs."""
 
     node_name: str
     source: ApiServerPods
@@ -110,7 +110,7 @@ class Preparation:
         self.ends = False
         """Whether the driver ends: no claim waits for a device that another one has."""
 
-    async def prepare(self, claim: ClaimRef) -> tuple[Given, ...]:
+    async def prepare(self, claim: ClaimRef) -> tuple[GivenDevice, ...]:
         """Make a claim ready; return what its containers get.
 
         Raises:
@@ -173,7 +173,7 @@ class Preparation:
         lock = self._locks.get(uid)
         return uid in self._running or (lock is not None and lock.locked())
 
-    async def _commit(self, ref: ClaimRef, wants: tuple[Want, ...]) -> tuple[Given, ...]:
+    async def _commit(self, ref: ClaimRef, wants: tuple[Want, ...]) -> tuple[GivenDevice, ...]:
         file = self._files.describe(ref.uid, wants, self._book.note(ref, wants))
         await self._files.write(ref.uid, file.content)
         self.commit(ref, wants, file.content)  # after it: the claim's containers may start then
@@ -200,11 +200,11 @@ class Preparation:
         """The lock for work on a claim."""
         return self._locks.setdefault(uid, asyncio.Lock())
 
-    async def _prepare_alone(self, ref: ClaimRef, work: "_Work") -> tuple[Given, ...]:
+    async def _prepare_alone(self, ref: ClaimRef, work: "_Work") -> tuple[GivenDevice, ...]:
         async with self.lock(ref.uid):
             return await self._prepare(ref, work)
 
-    async def _prepare(self, ref: ClaimRef, work: "_Work") -> tuple[Given, ...]:
+    async def _prepare(self, ref: ClaimRef, work: "_Work") -> tuple[GivenDevice, ...]:
         known = self._book.find(ref.uid)
         if known is not None and known.is_committed:
             answered = await self._answered(ref, known)
@@ -228,8 +228,8 @@ class Preparation:
         )
         return given
 
-    async def _answered(self, ref: ClaimRef, known: ClaimEntry) -> tuple[Given, ...] | None:
-        """What a committed claim is answered again; None if its functions aren't there."""
+    async def _answered(self, ref: ClaimRef, known: ClaimEntry) -> tuple[GivenDevice, ...] | None:
+        """The answer to a claim that was committed; None if its functions aren't there."""
         # A kubelet that was restarted asks again. Containers may run, so what was committed counts,
         # also while the API server is away.
         wants = located(known.wants, self._around.state.by_name)
@@ -351,6 +351,6 @@ class Preparation:
 class _Work:
     """The work on a claim, what it waits for now, and how many calls wait for it."""
 
-    task: asyncio.Task[tuple[Given, ...]] = field(init=False)
+    task: asyncio.Task[tuple[GivenDevice, ...]] = field(init=False)
     step: str = "it is looked up"
     calls: int = 0

@@ -66,7 +66,7 @@ class ReadsContents(Protocol):
     """Reads what was programmed into ports."""
 
     async def contents(self, inventory: Inventory) -> Contents:
-        """What accelbind has programmed into the ports of cards."""
+        """The contents of ports, as accelbind has programmed them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class SlicePublisher:
         self._due.request()
 
     def loops(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-        """What runs while devices are published, by name."""
+        """The loops that run while devices are published, by name."""
         reflector = Reflector(
             COLLECTION,
             self._client,

@@ -13,7 +13,7 @@ from typing import Final
 import grpc.aio
 import structlog
 
-from plugin.dra.driver import Driver
+from plugin.dra.driver import ClaimService
 from services.devices.dra import DRIVER
 from services.kubelet import pluginregistration_pb2 as pb
 from services.kubelet.pluginregistration_pb2_grpc import (
@@ -44,7 +44,7 @@ DRAIN_SECONDS: Final = 45.0
 log = structlog.get_logger(component="dra")
 
 
-class Registration(RegistrationServicer):
+class DraRegistration(RegistrationServicer):
     """Serves a driver to the kubelet, whose `plugins_registry` may be missing for now.
 
     `on_answer` gets each answer of the kubelet: the error, empty if it has accepted the driver.
@@ -57,7 +57,7 @@ class Registration(RegistrationServicer):
     def __init__(
         self,
         kubelet_dir: Path,
-        driver: Driver,
+        driver: ClaimService,
         *,
         on_answer: Callable[[str], None],
         on_lost: Callable[[Path], None],

@@ -57,7 +57,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do, in this order."""
+    """Steps to take, in this order."""
 
     delete: tuple[str, ...]
     """Names of slices."""

@@ -32,7 +32,7 @@ log = structlog.get_logger(component="dra")
 
 @dataclass(frozen=True, slots=True)
 class _Promise:
-    """What a committed claim is to have on the disk."""
+    """The files that a committed claim is to have on the disk."""
 
     entry: ClaimEntry
     """What it has."""
@@ -124,7 +124,7 @@ class ClaimUpkeep:
         self._kept.update(Kept.CLAIM, "; ".join([*errors, *self._book.unreadable()]))
 
     async def _promise(self, entry: ClaimEntry) -> _Promise:
-        """What a committed claim is to have now."""
+        """The files that a committed claim is to have now."""
         uid, devices = entry.claim.uid, self._state.by_name
         try:
             # A driver that is loaded again may number its devices otherwise.

@@ -1,4 +1,4 @@
-"""What each request of a claim wants of its devices: the decision, as a function.
+"""The decision what each request of a claim wants of its devices, as a function.
 
 Who decides about the function of a region, in this order:
 
@@ -48,7 +48,7 @@ from services.process.text import listing, plain, quote
 
 
 class Kind(StrEnum):
-    """What is done for a request."""
+    """The work that a request needs."""
 
     PLAIN = "plain"
     """A device of a device type: nothing."""
@@ -63,7 +63,7 @@ class Kind(StrEnum):
 
 
 class Want(msgspec.Struct, frozen=True):
-    """What a request wants, and its devices. Stored on the disk: files of other versions are read.
+    """A request's function and its devices. Stored on the disk: files of other versions are read.
 
     `devices`, `ids` and `claims` have the same order.
     """
@@ -86,16 +86,16 @@ class Want(msgspec.Struct, frozen=True):
 
     @property
     def wanted(self) -> WantedFunctions:
-        """What is to be in its regions."""
+        """The functions for its regions."""
         return WantedFunctions(self.who, self.functions, self.interface_id)
 
 
 class MappingsNeeded(Exception):
-    """What the namespace maps must be known for a decision; few decisions need it."""
+    """A decision needs the namespace's mappings; few do."""
 
 
 def located(wants: Iterable[Want], devices: Mapping[str, DraDevice]) -> tuple[Want, ...]:
-    """What was decided before, with the ids that the devices have now.
+    """Earlier decisions, with the ids that the devices have now.
 
     Raises:
         ExternalFailure: A device is gone.
@@ -163,7 +163,7 @@ def decide(
     mappings: NamespaceMappings | None,
     enforce: Enforce,
 ) -> tuple[Want, ...]:
-    """What each request of a claim wants.
+    """Decide what each request of a claim wants.
 
     `devices` are the node's, by name; `owner` is the pod for whose extended resources the claim was
     made, if so; `mappings` are its namespace's, None if they have not been read.

@@ -16,7 +16,7 @@ from services.process.text import plain
 
 
 class AcceleratorPlan(msgspec.Struct, frozen=True, gc=False):
-    """What is to be done to one container for its names of accelerators."""
+    """The changes to one container for its names of accelerators."""
 
     mapped: list[ResourceRequest]
     """The requests by logical name; sorted by name."""

@@ -1,4 +1,4 @@
-"""What may be a domain of names, and what may be guarded."""
+"""Rules for domains of names, and for guarded resources."""
 
 import re
 from collections.abc import Iterable

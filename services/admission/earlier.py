@@ -1,4 +1,4 @@
-"""What an earlier mutation of a pod noted for a container, as far as the container still has it.
+"""The note of an earlier mutation for a container, as far as the container still has it.
 
 The API server calls the webhook again after another plugin or webhook changed the pod. One that
 finds a name missing may have set it again. Anybody can write the note, and a pod may be an edited
@@ -28,7 +28,7 @@ OWN: Final = "env:"
 
 
 class EarlierRequests(msgspec.Struct, frozen=True, gc=False):
-    """What a container requested when the pod was mutated before."""
+    """The requests of a container when the pod was mutated before."""
 
     fpga: list[ResourceRequest] = []
     """The requests by names of FPGAs."""

@@ -1,4 +1,4 @@
-"""What the webhook does to a pod: rewrite logical names to physical ones, or refuse the pod.
+"""The webhook's decision about a pod: rewrite logical names to physical ones, or refuse the pod.
 
 `plan` finds out what the names of a container resolve to. `patch` returns the operations:
 
@@ -110,7 +110,7 @@ class Policy:
 
     @cached_property
     def _guarded_rests(self) -> tuple[str, ...]:
-        """What comes before the `*` of those that have one."""
+        """The texts before the `*` of those that have one."""
         return tuple(pattern[:-1] for pattern in self.guard if pattern.endswith("*"))
 
     def is_guarded(self, resource: str) -> bool:

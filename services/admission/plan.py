@@ -24,7 +24,7 @@ _ONE_MODE: dict[Mode | None, frozenset[Mode]] = {mode: frozenset({mode}) for mod
 
 
 class ContainerPlan(msgspec.Struct, frozen=True, gc=False):
-    """What is to be done to one container."""
+    """The changes to one container."""
 
     ref: ContainerRef
     mapped: list[ResourceRequest]

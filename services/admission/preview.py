@@ -1,4 +1,4 @@
-"""What the webhook would do to the pods of a manifest."""
+"""The webhook's decisions about the pods of a manifest."""
 
 import copy
 import json

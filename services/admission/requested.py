@@ -1,4 +1,4 @@
-"""What a container requests by one name, and the refusal of a name that nobody maps."""
+"""Requests of a container by one name, and the refusal of a name that nobody maps."""
 
 from collections.abc import Iterable, Sequence
 
@@ -47,12 +47,12 @@ class ResourceRequest(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def effects(self) -> Effects | None:
-        """What else the pod gets; None if nothing, or if no unit is requested."""
+        """Everything else that the pod gets; None if nothing, or if no unit is requested."""
         return self.mapping.resolution.effects if self.total else None
 
     @property
     def function(self) -> Function | None:
-        """What is to be programmed into each unit, None if nothing is."""
+        """The function to program into each unit; None if there is none."""
         return self.mapping.resolution.function
 
     def functions(self) -> list[Function]:

@@ -37,7 +37,7 @@ _MAX_UNREADABLE = 500  # characters of a message about a review that can't be re
 
 
 class GroupKind(msgspec.Struct, frozen=True, gc=False):
-    """What kind of object a review is about, in any version."""
+    """The kind of object that a review is about, in any version."""
 
     group: str = ""
     kind: str = ""

@@ -1,4 +1,4 @@
-"""What a bitstream is, whatever file it came in.
+"""A bitstream, whatever file it came in.
 
 A file is either a GBS ("green bitstream") or an AOCX, an OpenCL program with a GBS inside. Both are
 untrusted: no length in them is believed, and nothing grows beyond `MAX_FILE`.
@@ -29,7 +29,7 @@ class BitstreamKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BitstreamMetadata:
-    """What a GBS says of itself."""
+    """The metadata of a GBS."""
 
     interface_id: str
     """Canonical interface id of the regions that it fits, 32 hex digits."""
@@ -48,7 +48,7 @@ class BitstreamMetadata:
 
 @dataclass(frozen=True, slots=True)
 class OpenCl:
-    """What an AOCX says beside the GBS in it."""
+    """The facts in an AOCX besides its GBS."""
 
     program_id: str
     """Its unique id (`.acl.rand_hash`), 40 hex digits."""
@@ -75,7 +75,7 @@ class Bitstream:
     """What the AOCX says, if it came in one."""
 
     def raw(self) -> "array[int]":
-        """What the FPGA is programmed with: all that follows the metadata, the only copy."""
+        """The image for the FPGA: all that follows the metadata, the only copy."""
         raw = array("B")  # which knows the address of its bytes; the driver needs it
         if self.opencl is None:
             raw.frombytes(self.body[self.start :])

@@ -41,7 +41,7 @@ class InstallResult(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredFile:
     """A file in the storage."""
 
     path: Path
@@ -94,7 +94,7 @@ class BitstreamStorage:
             return 2 * size if kind is BitstreamKind.GBS else size + MAX_FILE  # unpacked, or copied
         return 0
 
-    def entries(self) -> Iterator[Stored]:
+    def entries(self) -> Iterator[StoredFile]:
         """All files that are named as bitstreams, each read and checked, in order of names."""
         for name in _listed(self.folder):
             folder = self.folder / name
@@ -168,13 +168,13 @@ class BitstreamStorage:
                 os.close(descriptor)  # which releases it, as the end of the process does
 
 
-def _entry(path: Path, interface_id: str, function_id: str, kind: BitstreamKind) -> Stored:
+def _entry(path: Path, interface_id: str, function_id: str, kind: BitstreamKind) -> StoredFile:
     bitstream, problem = None, ""
     try:
         bitstream = _read_named(path, interface_id, function_id, kind)
     except (InvalidBitstream, StorageError) as error:
         problem = str(error)
-    return Stored(path, interface_id, function_id, kind, bitstream, problem)
+    return StoredFile(path, interface_id, function_id, kind, bitstream, problem)
 
 
 def _read_named(path: Path, interface_id: str, function_id: str, kind: BitstreamKind) -> Bitstream:

@@ -1,4 +1,4 @@
-"""What containers were allowed to have: they may start again while the API server is away."""
+"""Approved starts of containers: these may start again while the API server is away."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ MAX_APPROVALS: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What a container starts with: devices of a resource."""
+    """The start of a container with devices of a resource."""
 
     resource: str
     devices: frozenset[str]
@@ -27,7 +27,7 @@ class Approvals:
         self._approved: dict[tuple[ContainerIdentity, str], tuple[Start, WantedFunctions]] = {}
 
     def find(self, container: ContainerIdentity, start: Start) -> WantedFunctions | None:
-        """What a container was allowed to have in exactly this start; None if it was not."""
+        """The approval of exactly this start; None if there is none."""
         approved, wanted = self._approved.get((container, start.resource), (None, None))
         return wanted if approved == start else None
 

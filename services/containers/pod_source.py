@@ -23,5 +23,5 @@ class ApiServerPods:
         return await self._client.get(f"{path}/{segment(name)}")
 
     async def mappings(self, namespace: str) -> NamespaceMappings:
-        """What a namespace maps now."""
+        """The current mappings of a namespace."""
         return await read_namespace(self._client, namespace)

@@ -1,4 +1,4 @@
-"""What a container wants of the regions that it was given: the functions that its pod's spec names.
+"""The functions that a container wants in its regions, as its pod's spec names them.
 
 The spec names them as `FPGA_REGION_<n>` with `FPGA_AFU_<n>`.
 """
@@ -75,7 +75,7 @@ class _Status(msgspec.Struct, rename="camel"):
 
 
 class StartingPod(msgspec.Struct):
-    """What counts of a pod on the API server."""
+    """A pod on the API server, as far as it is read."""
 
     metadata: _Metadata
     spec: _Spec
@@ -183,7 +183,7 @@ def _functions(env: Iterable[EnvVar], who: str, interface_id: str) -> tuple[str,
 
 
 def single_wanted(wanted: Sequence[WantedFunctions]) -> WantedFunctions:
-    """What all candidates want; an error if they want different functions."""
+    """The functions that all candidates want; an error if they want different ones."""
     first, *others = wanted
     for other in others:
         if Counter(other.functions) != Counter(first.functions):

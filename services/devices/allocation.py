@@ -33,7 +33,7 @@ def allocate(
     cdi: Collection[str] = (),
     hooked: bool = False,
 ) -> ContainerAllocation:
-    """What a container gets for the devices it was allocated.
+    """Return nodes and variables for the devices that a container was allocated.
 
     Args:
         devices: The resource's devices by id.

@@ -105,7 +105,7 @@ def claim_file(uid: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ClaimDevice:
-    """What a container gets with a device of a claim."""
+    """Nodes and variables that a container gets with a device of a claim."""
 
     name: str
     """Unique among all claims that there ever are, as runtimes may remember what a name means."""

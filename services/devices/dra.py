@@ -103,7 +103,7 @@ def _of_fpga(device: Device, card: Card | None, programmed: Contents) -> dict[st
 
 
 def _common(ids: Iterable[str]) -> str:
-    """What all ports have; empty if they differ."""
+    """The value that all ports have; empty if they differ."""
     different = set(ids)
     return different.pop() if len(different) == 1 else ""
 

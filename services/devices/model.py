@@ -21,7 +21,7 @@ if the record is."""
 
 
 class PluginMode(StrEnum):
-    """What a node offers; a node has one mode."""
+    """The kind of devices that a node offers; a node has one mode."""
 
     AF = "af"
     """A device is a port, its resource says which function is in it."""
@@ -167,7 +167,7 @@ class Card:
 
     @property
     def place(self) -> str:
-        """What distinguishes it on the node: its PCI address, or its name where there is none."""
+        """Its place on the node: its PCI address, or its name where there is none."""
         return self.address or self.name
 
     def unoffered(self, key: str, problem: Problem) -> "Device":
@@ -185,7 +185,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What one scan found."""
+    """The cards that one scan found."""
 
     cards: tuple[Card, ...] = ()
     """Every card, in a stable order."""
@@ -293,7 +293,7 @@ class Sighting:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class TypesReading:
     """One reading of the devices of device types."""
 
     sightings: tuple[Sighting, ...] = ()

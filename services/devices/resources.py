@@ -33,7 +33,7 @@ DEFAULT_UNITS = 40
 
 @dataclass(frozen=True, slots=True)
 class AdvertisedResources:
-    """What a node offers."""
+    """The resources that a node offers."""
 
     resources: Mapping[str, Mapping[str, Device]]
     """Devices by id, by full resource name; no resource is empty."""
@@ -53,7 +53,7 @@ NOTHING_ADVERTISED = AdvertisedResources({}, ())
 def with_problems(
     inventory: Inventory, problems: Mapping[str, Problem], ignored: Ignored
 ) -> Inventory:
-    """What a scan found, with problems known from elsewhere, and with ignored errors as remarks.
+    """The result of a scan, with problems known from elsewhere, and with ignored errors as remarks.
 
     The problems are by the name of a card or port.
     """

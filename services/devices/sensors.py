@@ -1,4 +1,4 @@
-"""What a card measures and counts: temperatures, power, error registers, errors on its bus.
+"""Measurements and counts of a card: temperatures, power, error registers, errors on its bus.
 
 `services.devices.hardware.sensor_reader` reads, this module turns texts into numbers.
 """
@@ -54,7 +54,7 @@ class BusErrors:
 
 @dataclass(frozen=True, slots=True)
 class CardSensors:
-    """What a card's sensors and registers read at one moment."""
+    """Readings of a card's sensors and registers at one moment."""
 
     card: str
     address: str

@@ -57,7 +57,7 @@ class HttpResponse:
 
 
 class Status(msgspec.Struct):
-    """What an API server says of an error (`Status` of meta/v1)."""
+    """An API server's description of an error (`Status` of meta/v1)."""
 
     code: int = 0
     message: str = ""

@@ -106,7 +106,7 @@ class _Waiting:
 
     @property
     def content(self) -> tuple[ObjectReference, str, str]:
-        """What is not written again for a while."""
+        """The content that is not written again for a while."""
         return self.record.object, self.record.reason, self.record.message
 
 

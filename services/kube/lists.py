@@ -123,7 +123,7 @@ async def list_objects(
     *,
     most: int | None = None,
 ) -> list[T]:
-    """What `read` returns for each object of a list, without None; `most` as in `read_pages`."""
+    """The results of `read` for each object of a list, without None; `most` as in `read_pages`."""
     async with aclosing(read_pages(client, path, selector, most=most)) as pages:
         return [
             converted

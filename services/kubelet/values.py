@@ -1,4 +1,4 @@
-"""What the kubelet is told of devices, and what it says of pods that have them, as values."""
+"""Messages to and from the kubelet as values: devices, and pods that have them."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -121,7 +121,7 @@ class Toleration(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_def
 
 
 class Effects(msgspec.Struct, frozen=True, gc=False):
-    """What a pod that requests the name gets, besides the resource."""
+    """Additions to a pod that requests the name, besides the resource."""
 
     also: tuple[Also, ...] = ()
     env: tuple[tuple[str, str], ...] = ()

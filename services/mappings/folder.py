@@ -16,7 +16,7 @@ import structlog
 
 from services.mappings.index import EMPTY_INDEX, MappingIndex, build_index
 from services.mappings.kinds import ACCELERATOR
-from services.mappings.model import Entry, Mapping, parse, reject
+from services.mappings.model import Mapping, MappingEntry, parse, reject
 from services.mappings.schema import unknown_fields
 from services.process.errors import ExternalFailure, InvalidMapping
 from services.process.folder import read_file, yaml_files
@@ -59,7 +59,7 @@ def load_folder(directory: Path) -> FolderSnapshot:
     Raises:
         ExternalFailure: The folder doesn't exist or can't be listed.
     """
-    entries: list[Entry] = []
+    entries: list[MappingEntry] = []
     nameless: list[str] = []
     unread: list[str] = []
     for where, value in read_folder(directory):

@@ -11,7 +11,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from services.mappings.kinds import ACCELERATOR, ACCELERATOR_FUNCTION, FPGA_REGION, TABLE, Family
-from services.mappings.model import Entry, Function, Mapping, Mode, Rejected, Resolution, label
+from services.mappings.model import (
+    Function,
+    Mapping,
+    MappingEntry,
+    Mode,
+    Rejected,
+    Resolution,
+    label,
+)
 
 _SHARED_MODES: Final[dict[frozenset[Mode], frozenset[Mode]]] = {}
 """One set for all resources of the same modes."""
@@ -34,7 +42,7 @@ class NameTable:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceMappings(NameTable):
-    """What one namespace maps: names of the family FPGA, and those of accelerators."""
+    """The mappings of one namespace: names of the family FPGA, and those of accelerators."""
 
     modes: collections.abc.Mapping[str, frozenset[Mode]] = field(default_factory=dict)
     """Each physical name that mappings resolve to, with their modes."""
@@ -119,7 +127,7 @@ class MappingIndex:
 EMPTY_INDEX: Final = MappingIndex()
 
 
-def build_namespace(namespace: str, entries: Iterable[Entry]) -> NamespaceMappings:
+def build_namespace(namespace: str, entries: Iterable[MappingEntry]) -> NamespaceMappings:
     """Decide which mappings of one namespace are served, and keep the reasons of the others.
 
     It takes about 1 ms for 1,000 mappings.
@@ -152,9 +160,9 @@ def clash(namespace: str, name: str) -> str:
     return f"{function} and {region} have the same name, so neither can be used: rename one of them"
 
 
-def build_index(entries: Iterable[Entry]) -> MappingIndex:
+def build_index(entries: Iterable[MappingEntry]) -> MappingIndex:
     """Return the index of all objects, by namespace; see `build_namespace`."""
-    by_namespace: dict[str, list[Entry]] = {}
+    by_namespace: dict[str, list[MappingEntry]] = {}
     for entry in entries:
         by_namespace.setdefault(entry.namespace, []).append(entry)
     return EMPTY_INDEX.with_namespaces(map(build_namespace, by_namespace, by_namespace.values()))

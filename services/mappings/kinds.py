@@ -12,7 +12,7 @@ from services import names
 
 
 class Family(StrEnum):
-    """What names of a kind stand for, and in which domains pods request them."""
+    """A family of kinds: what their names stand for, and in which domains pods request them."""
 
     FPGA = "fpga"
     """Functions and regions of FPGAs, which accelbind's plugin serves."""

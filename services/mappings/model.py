@@ -47,7 +47,7 @@ _FUNCTION_MODES = {mode.value: mode for mode in (Mode.AF, Mode.REGION)}
 
 
 class Resolution(msgspec.Struct, frozen=True, gc=False):
-    """What a logical name stands for; equal for all names of the same thing."""
+    """The target of a logical name; equal for all names of the same thing."""
 
     resource: str
     """Physical resource name; without its domain for an FPGA, which has that of the request."""
@@ -107,7 +107,7 @@ class Rejected:
         return TABLE[self.kind].family
 
 
-Entry: TypeAlias = Mapping | Rejected
+MappingEntry: TypeAlias = Mapping | Rejected
 """An object that was read: a mapping, or why it is none."""
 
 
@@ -134,7 +134,7 @@ def reject(obj: object, reason: str) -> Rejected | None:
     return Rejected(kind, namespace, name, reason)
 
 
-def read_entry(obj: object) -> Entry | None:
+def read_entry(obj: object) -> MappingEntry | None:
     """Read an object, or why it can't be used; None if it has no kind and name."""
     try:
         return parse(obj)

@@ -8,7 +8,7 @@ from services.kube.client import NOT_FOUND, BadStatus, ClusterClient, segment
 from services.kube.lists import list_objects
 from services.mappings.index import NamespaceMappings, build_namespace
 from services.mappings.kinds import TABLE, Family, MappingKind
-from services.mappings.model import Entry, read_entry
+from services.mappings.model import MappingEntry, read_entry
 
 
 async def read_namespace(client: ClusterClient, namespace: str) -> NamespaceMappings:
@@ -22,13 +22,13 @@ async def list_entries(
     client: ClusterClient,
     namespace: str | None,
     kinds: Iterable[MappingKind] = tuple(TABLE.values()),
-) -> list[Entry]:
+) -> list[MappingEntry]:
     """List the mappings of a namespace or, with None, of the cluster.
 
     Raises:
         ClusterError: The API server doesn't answer, doesn't allow it, or lacks all definitions.
     """
-    entries: list[Entry] = []
+    entries: list[MappingEntry] = []
     missing: BadStatus | None = None
     served = False
     within = f"/namespaces/{segment(namespace)}" if namespace else ""
@@ -49,6 +49,6 @@ async def list_entries(
     return entries
 
 
-def _read(kind: MappingKind, item: dict[str, Any]) -> Entry | None:
+def _read(kind: MappingKind, item: dict[str, Any]) -> MappingEntry | None:
     # The items of a list don't say what they are.
     return read_entry(item | {"kind": kind.name, "apiVersion": kind.api_version})

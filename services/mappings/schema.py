@@ -1,4 +1,4 @@
-"""What an API server would refuse or drop of an object that comes from a folder.
+"""Fields that an API server would refuse or drop of an object that comes from a folder.
 
 It has only the types and fields of the schemas in `manifests/crd`.
 """

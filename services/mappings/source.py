@@ -18,7 +18,7 @@ from services.kube.list_watch import WatchTiming
 from services.kube.reflector import Item, Reflector, Store
 from services.mappings.index import EMPTY_INDEX, MappingIndex, build_namespace
 from services.mappings.kinds import TABLE
-from services.mappings.model import Entry, Rejected, parse
+from services.mappings.model import MappingEntry, Rejected, parse
 from services.process.due import Due
 from services.process.errors import InvalidMapping
 from services.process.json import UNREADABLE
@@ -55,13 +55,13 @@ class ApiServerSource:
         """The mappings in use; replaced as a whole, never changed."""
         self.loaded = False
         """Whether all kinds have been listed."""
-        self.stores: dict[str, Store[Entry]] = {}
+        self.stores: dict[str, Store[MappingEntry]] = {}
         self._client = client
         self._interval = interval
         self._clock = timing.clock
         self._unusable = Outage(log, "mapping can't be used", "all mappings can be used")
         self._changed = Due()
-        self._reflectors: dict[str, Reflector[Entry]] = {}
+        self._reflectors: dict[str, Reflector[MappingEntry]] = {}
         for name, kind in TABLE.items():
             store = self.stores[name] = Store(partial(read_item, name), self._changed.request)
             self._reflectors[name] = Reflector(
@@ -135,7 +135,7 @@ class ApiServerSource:
         self._unusable.update(reason, mappings=index.rejected)
 
 
-def indexed(before: MappingIndex, stores: Collection[Store[Entry]]) -> MappingIndex:
+def indexed(before: MappingIndex, stores: Collection[Store[MappingEntry]]) -> MappingIndex:
     """Return an index of all objects; namespaces that have not changed are taken from `before`."""
     changed = set[str]().union(*(store.changed for store in stores))
     if not changed:
@@ -150,7 +150,7 @@ def indexed(before: MappingIndex, stores: Collection[Store[Entry]]) -> MappingIn
     )
 
 
-def read_item(kind: str, item: Item) -> Entry:
+def read_item(kind: str, item: Item) -> MappingEntry:
     """Read an object of a kind, or why it can't be used."""
     namespace, name = item.metadata.namespace, item.metadata.name
     annotations = _decoded(item.metadata.annotations)

@@ -58,7 +58,7 @@ class DeviceListServer(rpc.DevicePluginServicer):
 
     @property
     def options(self) -> pb.DevicePluginOptions:
-        """What the kubelet has to call before it starts a container or chooses devices."""
+        """The calls that the kubelet makes before it starts a container or chooses devices."""
         return pb.DevicePluginOptions()
 
     async def start(self) -> None:
@@ -133,7 +133,7 @@ class DeviceListServer(rpc.DevicePluginServicer):
         request: pb.Empty,  # noqa: ARG002 - holds nothing
         context: Context,  # noqa: ARG002 - no need of it
     ) -> pb.DevicePluginOptions:
-        """What the kubelet has to call."""
+        """Answer with the calls that the kubelet has to make."""
         return self.options
 
     async def ListAndWatch(  # noqa: N802

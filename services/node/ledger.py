@@ -37,7 +37,7 @@ from services.devices.held import (
 )
 from services.devices.ignored import Ignored
 from services.devices.labels import dra_name
-from services.devices.model import Card, Device, Inventory, PluginMode, Reading, Sighting
+from services.devices.model import Card, Device, Inventory, PluginMode, Sighting, TypesReading
 from services.devices.ofs import is_in_use
 from services.devices.resources import (
     DEFAULT_UNITS,
@@ -73,7 +73,7 @@ class World:
     """The containers that have devices; None if that is unknown, so that nothing may change."""
     cards: Inventory | None = None
     """None if the cards could not be read."""
-    types: Reading | None = None
+    types: TypesReading | None = None
     """None if there are no device types, or they could not be read."""
     busy: frozenset[str] = frozenset()
     """Keys of calls that ran while the cards were read."""

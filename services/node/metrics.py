@@ -28,7 +28,7 @@ _SCAN_BUCKETS = (0.001, 0.005, 0.015, 0.05, 0.2, 1.0, 5.0, 10.0)
 
 
 class NodeMetrics:
-    """What is counted and measured of a node, whatever kubelet API offers its devices."""
+    """Counts and measurements of a node, whatever kubelet API offers its devices."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.errors_cleared = new_counter(

@@ -16,7 +16,7 @@ from services.devices.hardware.afu_ids import AfuIds
 from services.devices.hardware.events import FPGA_SUBSYSTEMS
 from services.devices.hardware.scan import DRIVERS, Scanner
 from services.devices.held import held_functions, held_parts
-from services.devices.model import Inventory, PluginMode, Reading
+from services.devices.model import Inventory, PluginMode, TypesReading
 from services.devices.resources import DEFAULT_UNITS
 from services.devices.types.provider import DeviceTypes
 from services.node.ledger import Rules, World
@@ -157,7 +157,7 @@ class WorldReader:
             return None, str(error)
         return inventory, ""
 
-    async def _read_types(self, holders: Holders) -> tuple[Reading | None, str]:
+    async def _read_types(self, holders: Holders) -> tuple[TypesReading | None, str]:
         """The devices that types match, or why they can't be read."""
         if self._types is None:
             return None, ""

@@ -55,7 +55,7 @@ log = structlog.get_logger(component="node")
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """What made regions ready for a container."""
+    """The way in which regions became ready for a container."""
 
     programmed: tuple[Assignment, ...]
     """What was programmed; the rest was there."""
@@ -140,12 +140,12 @@ class RegionProgramming:
         return not _programmed(planned)
 
     async def read(self) -> RegionContents:
-        """What is in the node's regions now."""
+        """The current contents of the node's regions."""
         inventory = await self._scanner.scan()
         return RegionContents(regions_of(inventory), await self.contents(inventory))
 
     async def contents(self, inventory: Inventory) -> Contents:
-        """What accelbind has programmed into ports; empty where that was not finished."""
+        """The contents of ports, as accelbind programmed them; empty where it did not finish."""
         return await self._calls.run(
             "records",
             lambda: self._programmer.contents(inventory),

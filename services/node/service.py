@@ -1,4 +1,4 @@
-"""What a process knows and does about a node's cards, whatever kubelet API offers its devices."""
+"""The part of a process that reads and repairs a node's cards, whatever kubelet API offers them."""
 
 from collections.abc import Coroutine, Iterator
 from typing import Any
@@ -102,7 +102,7 @@ class NodeService:
         )
 
     def loops(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-        """What runs while the node is looked after, by name."""
+        """The loops that serve the node, by name."""
         yield "discovery", self._discovery.scan_forever()
         if self.state.mode.has_cards:
             yield "repairs", self._repairing.repair_forever()

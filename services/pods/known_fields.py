@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 from services.pods.manifests import FoundPod
 from services.process.text import plain, quote
 
-Place: TypeAlias = tuple[str, object, frozenset[str]]
+FieldPlace: TypeAlias = tuple[str, object, frozenset[str]]
 """A path, what is there, and the fields that an object there may have."""
 
 
@@ -57,7 +57,7 @@ def manifest_problems(found: FoundPod) -> Iterator[str]:
         yield f"{root}spec{'' if found.pod.spec is None else '.containers'} is missing"
 
 
-def _places(found: FoundPod, root: str) -> Iterator[Place]:
+def _places(found: FoundPod, root: str) -> Iterator[FieldPlace]:
     """Yield the objects whose fields are checked."""
     spec = found.manifest.get("spec")
     yield root, found.manifest, _TEMPLATE if root else _POD

@@ -1,4 +1,4 @@
-"""What a container requests of our domains: the keys of its limits, with their counts.
+"""Requests of a container in our domains: the keys of its limits, with their counts.
 
 https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#extended-resources
 """

@@ -1,4 +1,4 @@
-"""What reading JSON from outside may raise."""
+"""Errors of reading JSON from outside."""
 
 from typing import Final
 

@@ -11,7 +11,7 @@ MAX_REASONS: Final = 8
 
 
 class Outage:
-    """What is wrong now with one thing, if anything.
+    """The current outage of one thing, if any.
 
     Args:
         log: The logger of the module.

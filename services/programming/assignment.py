@@ -32,7 +32,7 @@ class Region:
 
     @property
     def interface_id(self) -> str:
-        """What a bitstream for it must fit; empty if that can't be read."""
+        """The interface id that a bitstream for it must fit; empty if it can't be read."""
         return self.engine.interface_id
 
     def carries(self, function: str, contents: Contents) -> bool:

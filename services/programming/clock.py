@@ -27,7 +27,7 @@ _COUNT: Final = (1 << 17) - 1  # in 10 kHz
 
 
 class ClockCheck(StrEnum):
-    """What to do about user clocks."""
+    """The treatment of user clocks."""
 
     CHECK = "check"
     """Refuse a clock above what the bitstream asks for, and warn below it."""

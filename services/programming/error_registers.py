@@ -133,7 +133,7 @@ def clear_errors(
 
 
 def _changed(files: DeviceFiles, register: ErrorFile, value: int) -> str:
-    """What a register reads if that is not what is to be cleared; empty if it is."""
+    """The content of a register if it is not what is to be cleared; empty if it is."""
     text = files.text(register.read)
     if register_value(text) == value:
         return ""
@@ -161,7 +161,7 @@ _MAX_REASON: Final = 500
 
 
 def why_refused(engine: DeviceFiles, status: int) -> str:
-    """What an engine's files, and the driver's status, say of the last reconfiguration."""
+    """The engine's and the driver's reports of the last reconfiguration."""
     reasons = [*_status(status), *_managers(engine), *_registers(engine)]
     return clip("; ".join(reasons), _MAX_REASON)
 

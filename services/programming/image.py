@@ -1,4 +1,4 @@
-"""What is put into a port, and the result of that."""
+"""The image that is put into a port, and the result of that."""
 
 from array import array
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from services.programming.records import PortRecord
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """What to put into a port."""
+    """An image for a port."""
 
     interface_id: str
     """What the region must have, 32 hex digits."""
@@ -27,7 +27,7 @@ class Image:
 
     @property
     def function(self) -> str:
-        """What mappings name; empty for a GBS with the AFU id that all OpenCL programs share."""
+        """The function that mappings name; empty for a GBS whose AFU id is that of OpenCL."""
         return self.program or ("" if self.afu_id == OPENCL_AFU else self.afu_id)
 
     def is_in(self, record: PortRecord | None) -> bool:

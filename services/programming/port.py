@@ -53,7 +53,7 @@ class PortPlace:
 
     @property
     def interface_id(self) -> str:
-        """What a bitstream must fit; empty if that is unknown."""
+        """The interface id that a bitstream must fit; empty if it is unknown."""
         return self.engine.fme.interface_id if self.engine else ""
 
     @property
@@ -69,7 +69,7 @@ class PortPlace:
 
 
 def device_name(shown: str) -> str:
-    """What the user named: a device or card as in sysfs, a PCI address; also as a path or link."""
+    """The device that the user named: as in sysfs, by its PCI address, or as a path or link."""
     path = Path(os.path.realpath(shown) if "/" in shown else shown)
     match = _NAME.fullmatch(path.name.lower())  # drivers have no capitals in their names
     if match is None:

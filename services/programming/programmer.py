@@ -252,7 +252,7 @@ class Programmer:
         force: bool = False,
         require: Require = lambda _: None,
     ) -> Programmed:
-        """What `ensure` would do; nothing is opened or changed. Raises the same errors."""
+        """Predict what `ensure` does; nothing is opened or changed. Raises the same errors."""
         inventory = self._scan()
         require(inventory)
         place = find_port(inventory, port)

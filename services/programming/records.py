@@ -1,4 +1,4 @@
-"""What accelbind has programmed into a port: a record per port, a file each.
+"""Records of what accelbind has programmed into ports, a file each.
 
     file of a port    what it says
     absent            nothing: accelbind has not programmed the port
@@ -33,7 +33,7 @@ _ABSENT: Final = (FileNotFoundError, NotADirectoryError)
 
 
 class PortRecord(msgspec.Struct, frozen=True):
-    """What was programmed into a port, and what its being there depends on."""
+    """The content of a port, and the conditions under which it is still there."""
 
     boot: str
     """The boot's id."""

@@ -31,7 +31,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """What a request got, under the name of the alternative."""
+    """The devices of a request, under the name of the alternative."""
 
     request: str
     class_name: str
@@ -147,7 +147,7 @@ def _devices(slices: Iterable[Json]) -> Iterator[Device]:
 
 
 def _alternatives(request: Json) -> Iterator[tuple[str, Json]]:
-    """What satisfies a request, by the name that the result has."""
+    """The alternatives that satisfy a request, by the name that the result has."""
     if "exactly" in request:
         yield request["name"], request["exactly"]
     for sub in request.get("firstAvailable") or []:

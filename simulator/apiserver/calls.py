@@ -101,7 +101,7 @@ def internal(message: str) -> StatusError:
 
 @dataclass(slots=True)
 class Trail:
-    """What a request leaves: the operations of webhooks' patches, warnings for the client."""
+    """Traces of a request: the operations of webhooks' patches, warnings for the client."""
 
     patches: list[Json] = field(default_factory=list)
     warnings: dict[str, None] = field(default_factory=dict)
@@ -142,7 +142,7 @@ class ApiCall:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What a call does to an object, as a review describes it."""
+    """The effect of a call on an object, as a review describes it."""
 
     call: ApiCall
     kind: str
@@ -158,7 +158,7 @@ class Operation:
         return self.name if target.resource is NAMESPACES else target.namespace
 
     def as_request(self) -> Json:
-        """What a review says of the request, apart from objects and options."""
+        """The part of a review about the request, apart from objects and options."""
         target = self.call.target
         version = {"group": target.resource.group, "version": target.resource.version}
         kind = version | {"kind": target.resource.kind}

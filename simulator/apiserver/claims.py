@@ -1,4 +1,4 @@
-"""What claims a pod has: those that it names, and one for its extended resources."""
+"""The claims of a pod: those that it names, and one for its extended resources."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -41,7 +41,7 @@ class ExtendedRequests:
 
 
 def extended_requests(pod: Json, classes: Mapping[str, str]) -> ExtendedRequests:
-    """What to claim for a pod's resources that these classes serve, by resource name."""
+    """The requests for a pod's resources that these classes serve, by resource name."""
     found = ExtendedRequests()
     containers = [*(pod["spec"].get("initContainers") or []), *pod["spec"]["containers"]]
     for at, container in enumerate(containers):

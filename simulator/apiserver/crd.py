@@ -124,7 +124,7 @@ def _pruned(schema: Json, value: Json) -> Json:
 
 
 def validate(schema: Json, item: Json) -> list[str]:
-    """What in an object does not fit its schema, each after its field; rules are read at last."""
+    """Errors of an object against its schema, each after its field; rules are read at last."""
     judged = _judged(item)
     return list(_check(schema, judged, "")) or list(_broken_rules(schema, judged, ""))
 

@@ -192,7 +192,7 @@ async def _read(request: starlette.requests.Request) -> Request:
 
 @dataclass(frozen=True, slots=True)
 class ServingPair:
-    """What a server shows, and what its clients are to trust."""
+    """The certificate of a server, and the CA that its clients trust."""
 
     authority: bytes
     """The certificate of an authority of its own; PEM."""

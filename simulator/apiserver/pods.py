@@ -1,4 +1,4 @@
-"""What happens to a pod here: defaults, checks of its resources, and what it requests.
+"""Changes and checks of pods: defaults, resources, and their requests.
 
 Of defaults and checks only what the suite or its clients can see: the defaults of the recorded
 reviews, and limits copied into requests.
@@ -62,7 +62,7 @@ def _default_container(container: Json) -> None:
 
 
 def admit(pod: Json) -> None:
-    """What the built-in admission plugins add before any webhook: tolerations and priority."""
+    """Additions of the built-in admission plugins, before any webhook: tolerations and priority."""
     spec = pod["spec"]
     spec["tolerations"] = [*spec.get("tolerations", []), *_TOLERATIONS]
     spec.setdefault("priority", 0)
@@ -94,7 +94,7 @@ Amounts = Mapping[str, Fraction]
 
 
 def requests_of(pod: Json) -> Amounts:
-    """What a pod takes on its node, by resource.
+    """The units that a pod takes on its node, by resource.
 
     App containers and sidecars add up; an init container needs its own beside the sidecars started
     before it; the larger of both counts.

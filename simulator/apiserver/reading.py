@@ -54,7 +54,7 @@ def read_list(store: Store, target: Target, query: Mapping[str, str]) -> bytes:
 
 
 def predicate_of(target: Target, query: Mapping[str, str]) -> Predicate | None:
-    """What a list or watch selects besides its namespace; None for everything."""
+    """The selection of a list or watch besides its namespace; None for everything."""
     tests = [
         _field_term(term.strip(), target.resource)
         for term in query.get("fieldSelector", "").split(",")

@@ -1,4 +1,4 @@
-"""What the stand-in serves: one table of resources, to which custom resources are added.
+"""The resources that are served: one table, to which custom resources are added.
 
 Everything generic (storage, lists, watches, patches, discovery) reads this table.
 """
@@ -110,7 +110,7 @@ BUILT_IN = (
 
 
 class ResourceTable:
-    """What is served, by group and plural. Custom resource definitions add to it and remove."""
+    """Served resources, by group and plural. Custom resource definitions add to it and remove."""
 
     def __init__(self) -> None:
         self._by_key = {resource.key: resource for resource in BUILT_IN}
@@ -138,7 +138,7 @@ class ResourceTable:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a path names: an object or, without a name, a collection."""
+    """The target of a path: an object or, without a name, a collection."""
 
     resource: Resource
     namespace: str = ""
@@ -152,7 +152,7 @@ class Target:
 
     @property
     def prefix(self) -> str:
-        """What the paths of the collection begin with."""
+        """The beginning of the collection's paths."""
         return f"{self.namespace}/" if self.namespace else ""
 
 
@@ -186,7 +186,7 @@ def _target(group: str, version: str, parts: Sequence[str], table: ResourceTable
 
 
 def discover(path: str, table: ResourceTable) -> Json | None:  # noqa: PLR0911 - a table of paths
-    """What a discovery path answers, None where there is nothing."""
+    """The answer to a discovery path; None where there is nothing."""
     by_root: dict[str, list[Resource]] = {}
     for resource in table:
         by_root.setdefault(resource.root, []).append(resource)

@@ -48,7 +48,7 @@ _ONE_POD = {"pods": Fraction(1)}
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What a pod gets on a node that it fits: allocations in the order of its claims."""
+    """The allocations of a pod on a node that it fits, in the order of its claims."""
 
     node: str
     allocations: tuple[Json, ...] = ()
@@ -139,7 +139,7 @@ class Scheduler:
     def _allocate(
         self, pod: Json, claims: Iterable[Json], served: Mapping[str, str], node: str
     ) -> Fit | None:
-        """What the claims get on a node; those that have something must have it there."""
+        """The allocations of claims on a node; those that have one already must have it there."""
         specs = []
         for claim in claims:
             allocation = (claim.get("status") or {}).get("allocation")

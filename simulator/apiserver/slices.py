@@ -1,4 +1,4 @@
-"""What an API server does to ResourceSlices before it stores them.
+"""Checks of ResourceSlices before they are stored.
 
 Fields of features that are off are dropped without a word, and taints are dated.
 """

@@ -1,4 +1,4 @@
-"""What the demo shows: nodes with cards, pods, and what must become of the pods."""
+"""The content of the demo: nodes with cards, pods, and what must become of the pods."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -78,7 +78,7 @@ NODES = (
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What must become of a pod: it runs on a node, or it is refused."""
+    """The expected end of a pod: it runs on a node, or it is refused."""
 
     node: str = ""
     devices: int = 0
@@ -113,7 +113,7 @@ class DemoPod:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What a cluster is set up with, and the pods that are created on it."""
+    """The nodes and objects of a cluster, and the pods that are created on it."""
 
     nodes: tuple[NodePlan, ...]
     mappings: tuple[Json, ...]

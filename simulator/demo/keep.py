@@ -1,4 +1,4 @@
-"""What `accelbind demo --keep` adds to its folder, so that people can try commands on the cluster.
+"""Files that `accelbind demo --keep` adds to its folder, for commands on the cluster.
 
 `bin/accelbind` is the command line for simulated cards, `samples` has bitstreams for the cards, and
 `NODE/env` is for a shell: it has the settings with which commands find a node.

@@ -75,7 +75,7 @@ def read(found: Iterable[FoundPod], mappings: Path) -> OwnPods:
 
 
 def _requested(one: Explained) -> Iterator[tuple[str, int]]:
-    """What a pod requests of us, by any of the names, and how many of each."""
+    """The resources that a pod requests of us, by any of the names, with their counts."""
     for place in requesting_containers(one.found.pod, (f"{DOMAIN}/", UNIT_RESOURCE)):
         resources = place.container.resources
         for resource, quantity in ((resources and resources.limits) or {}).items():

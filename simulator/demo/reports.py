@@ -1,4 +1,4 @@
-"""What became of a pod, and how that differs from what was expected."""
+"""The end of a pod, and its differences from what was expected."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -81,7 +81,7 @@ def has_capacity(node: Json, plan: NodePlan) -> bool:
 
 
 def given(pod: Json) -> dict[str, Json]:
-    """What the kubelet gave each container: environment, devices, allocated ids."""
+    """Everything that the kubelet gave each container: environment, devices, allocated ids."""
     text = pod.get("metadata", {}).get("annotations", {}).get(GIVEN_ANNOTATION, "{}")
     environment: dict[str, Json] = json.loads(text)
     return environment

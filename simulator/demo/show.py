@@ -101,7 +101,7 @@ def why_requests() -> RenderableType:
 
 
 def pod(report: PodReport, *, verbose: bool) -> RenderableType:
-    """What became of a pod; verbose with its manifest, the whole patch and all variables."""
+    """The end of a pod; verbose with its manifest, the whole patch and all variables."""
     table = Table.grid(padding=(0, 1))
     table.add_column(no_wrap=True, min_width=10)
     table.add_column(overflow="fold")
@@ -247,7 +247,7 @@ def _changes(patch: Sequence[Json]) -> list[Text]:
 
 
 def _leaves(path: str, value: object) -> Iterator[tuple[str, str]]:
-    """What an operation sets, variables and annotations one by one."""
+    """The changes of an operation, variables and annotations one by one."""
     match value:
         case {"name": str(name), "value": str(text)}:
             yield path, f"{name}={text}"

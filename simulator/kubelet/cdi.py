@@ -1,4 +1,4 @@
-"""What a container runtime adds to a container for CDI devices: variables and device nodes."""
+"""Additions of a container runtime for CDI devices: variables and device nodes."""
 
 import json
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ class Unresolvable(KubeletError):
 
 
 def injected(granted: Granted, ids: Iterable[str], folder: Path) -> Granted:
-    """What a container starts with, with CDI devices that the files of a folder describe.
+    """The start of a container with CDI devices that the files of a folder describe.
 
     Where two devices set the same variable, the last one counts (measured with containerd 2.4).
     """

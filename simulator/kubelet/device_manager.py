@@ -142,7 +142,7 @@ class DeviceManager:
 
     @property
     def entries(self) -> list[Entry]:
-        """What active pods have, in the order in which it was allocated; forgets other pods'."""
+        """The devices of active pods, in the order of allocation; forgets those of other pods."""
         kept = {pod.uid for pod in self._active()}
         self._entries = {key: each for key, each in self._entries.items() if key[0] in kept}
         return [*self._entries.values()]

@@ -145,7 +145,7 @@ def entry_of(
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """What `Allocate` gave one container, all its resources together."""
+    """The answer of `Allocate` for one container, all its resources together."""
 
     env: tuple[tuple[str, str], ...] = ()
     devices: tuple[DeviceSpec, ...] = ()
@@ -155,7 +155,7 @@ class Granted:
 
 
 def granted(entries: Iterable[Entry]) -> Granted:
-    """What a container starts with."""
+    """Variables and devices that a container starts with."""
     # Where two resources set the same variable or path, the first counts here. The order in which a
     # real kubelet reads them changes from start to start.
     env: dict[str, str] = {}

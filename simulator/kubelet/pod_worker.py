@@ -37,7 +37,7 @@ KILLED: Final = 137
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What a pod's worker uses of its node."""
+    """The parts of a node that a pod's worker uses."""
 
     devices: DeviceManager
     claims: ClaimManager
@@ -48,7 +48,7 @@ class Node:
     cdi_dir: Path
 
     def given(self, pod: PodSpec, container: ContainerSpec) -> Granted:
-        """What a container starts with (Unresolvable if it can't)."""
+        """Variables and devices that a container starts with (Unresolvable if it can't)."""
         granted = self.devices.granted(pod, container)
         ids = self.claims.cdi_devices(pod, container)
         return injected(granted, ids, self.cdi_dir) if ids else granted

@@ -21,7 +21,7 @@ KEPT: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ClaimUse:
-    """What a container uses of a ResourceClaim."""
+    """The part of a ResourceClaim that a container uses."""
 
     claim: str
     """The name of the object."""

@@ -1,4 +1,4 @@
-"""What the kubelet reports to the API server, as JSON values: its node, its pods, its events.
+"""Reports of the kubelet to the API server, as JSON values: its node, its pods, its events.
 
 The API of a real cluster does not show what a container was given (variables, device nodes). Here
 it is in the pod's annotation `simulator.accelbind.dev/containers`, a JSON object with, by container

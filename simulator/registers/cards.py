@@ -35,7 +35,7 @@ _IN_THE_LIST: Final = 7
 
 @dataclass(frozen=True, slots=True)
 class DflCardValue:
-    """What a card has."""
+    """The features of a card."""
 
     device: int
     interface_id: str

@@ -22,7 +22,7 @@ CLASS: Final = 0x120000
 
 
 class Registers(Protocol):
-    """What is behind a BAR."""
+    """The registers behind a BAR."""
 
     def read(self, offset: int, size: int) -> int:
         """The value of a register, or of a part of one."""

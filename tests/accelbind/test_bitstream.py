@@ -58,7 +58,7 @@ def test_a_name_built_to_mislead_a_terminal_is_shown_harmless(
     assert r"a\x1b[31m\nb" in bitstream("list", "--bitstreams", storage)[1]
 
 
-def test_what_is_installed_is_listed_verified_and_removed(gbs: Path, storage: Path) -> None:
+def test_installed_bitstreams_are_listed_verified_and_removed(gbs: Path, storage: Path) -> None:
     code, out, _ = bitstream("install", gbs, "--bitstreams", storage)
     assert code == 0
     assert out == f"{gbs} → {storage}/{INTERFACE}/{AFU}.gbs (installed)\n"

@@ -93,7 +93,7 @@ def test_findings_are_a_table(folder: Folder) -> None:
     assert last == "2 mappings in 1 namespace: 3 findings"
 
 
-def test_what_an_api_server_would_not_take_is_found_in_a_folder(folder: Folder) -> None:
+def test_fields_that_an_api_server_would_refuse_are_found_in_a_folder(folder: Folder) -> None:
     maps = folder(
         accelerator("a", "a/x", target={"resource": "a/x", "count": "2"}, namespace="team"),
         accelerator("b", "a/y", nodeselector={}),

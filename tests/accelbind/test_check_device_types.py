@@ -131,7 +131,7 @@ def test_files_that_can_not_be_used_are_named_and_the_others_served(tmp_path: Pa
         (ENGINE + "# " + "x" * 70_000, 0),
     ],
 )
-def test_what_is_no_document_is_named(tmp_path: Path, text: str, line: int) -> None:
+def test_files_that_are_no_yaml_are_named(tmp_path: Path, text: str, line: int) -> None:
     (tmp_path / "bent.yaml").write_bytes(text.encode("latin-1"))
     (tmp_path / "good.yaml").write_text(ENGINE)
     done, found, types = checked(tmp_path)

@@ -152,7 +152,7 @@ def test_a_reader_that_goes_away_is_no_traceback() -> None:
     assert (done.returncode, done.stderr) == (1, b"")
 
 
-def test_what_a_locale_cannot_spell_is_no_mistake(
+def test_characters_unknown_to_the_locale_cause_no_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     out = io.BytesIO()

@@ -167,7 +167,7 @@ async def asked_by_process(*flags: str | Path) -> dict[str, Any]:
         ),
     ],
 )
-def test_what_is_no_plugin_or_not_ready_is_not_believed(
+def test_answers_of_other_servers_or_unready_plugins_are_ignored(
     short_dir: Path, status: int, body: bytes, why: str
 ) -> None:
     Rack(short_dir / "root").add_card(CardSpec())
@@ -179,7 +179,7 @@ def test_what_is_no_plugin_or_not_ready_is_not_believed(
     assert len(told["devices"]) == 1
 
 
-def test_what_a_stranger_says_is_shown_on_one_line() -> None:
+def test_texts_from_elsewhere_are_shown_on_one_line() -> None:
     row = Row("a\x1b[2Jb", reasons=(Problem("r", "x\ny"),), holders=(Holder("", "", "c"),))
     head, line = devices_show.lines(Table(devices=(row,)))
     assert "\x1b" not in line

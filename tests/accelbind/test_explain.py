@@ -334,7 +334,7 @@ def test_a_workload_is_accepted_and_its_pods_are_refused(explain: Explain) -> No
         ],
     ],
 )
-def test_what_kubernetes_does_not_know_or_misses_is_warned_of(
+def test_unknown_and_missing_fields_get_a_warning(
     explain: Explain, manifest: str, warning: str
 ) -> None:
     _, out, _ = explain(manifest)

@@ -74,7 +74,7 @@ async def test_mappings_nodes_and_pods_are_seen(api: ApiServerStandIn) -> None:
     assert only.advertised == seen.advertised
 
 
-async def test_what_nodes_publish_to_dra_is_advertised(api: ApiServerStandIn) -> None:
+async def test_devices_published_to_dra_count_as_advertised(api: ApiServerStandIn) -> None:
     """A class of another driver is enough: which devices it has is unknown."""
     for each in (
         answers.published("n1", answers.attributes(type="fpga", interfaceID=A10_INTERFACE)),
@@ -89,7 +89,7 @@ async def test_what_nodes_publish_to_dra_is_advertised(api: ApiServerStandIn) ->
     assert seen.advertised == dict.fromkeys(names, 1)
 
 
-async def test_what_we_may_not_list_is_named(api: ApiServerStandIn) -> None:
+async def test_kinds_that_may_not_be_listed_are_named(api: ApiServerStandIn) -> None:
     api.put(function("a"))
     with api.faults.failing(403, matches=of("nodes")), api.faults.failing(403, matches=of("pods")):
         seen = await look(api)

@@ -200,7 +200,9 @@ async def test_certificates_made_by_other_means_are_replaced_in_steps(cluster: C
     assert theirs.certificate in cluster.bundle
 
 
-async def test_what_is_in_a_configuration_leaves_with_the_old_cas(filled: Cluster) -> None:
+async def test_other_certificates_of_a_configuration_leave_with_the_old_cas(
+    filled: Cluster,
+) -> None:
     [own] = filled.bundle
     stranger = create_authority(filled.clock.now(), timedelta(days=9)).certificate
     ended = create_authority(filled.clock.now() - timedelta(days=9), timedelta(days=1)).certificate
@@ -406,7 +408,9 @@ async def test_clocks_that_went_back_leave_nothing_from_the_future(cluster: Clus
         assert certificate.begins <= now < certificate.ends
 
 
-async def test_what_serves_stays_while_the_configurations_cannot_be_read(filled: Cluster) -> None:
+async def test_the_serving_certificate_stays_while_configurations_cannot_be_read(
+    filled: Cluster,
+) -> None:
     """Whether its CA is trusted is unknown then, and a new one could not be announced."""
     shown, replica = filled.serving, filled.replica()
     filled.store.edit(CA, ca_crt=None, ca_key=None)

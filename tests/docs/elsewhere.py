@@ -26,7 +26,7 @@ ELSEWHERE = {
     r"ls dist/release": f"{_RELEASE}::test_a_release_has_installations_chart_and_notes",
     r"make lock": BY_HAND,
     r"make e2e SIMULATOR=1": f"{_E2E}::test_the_suite_passes_and_leaves_nothing",
-    r"make e2e KUBECONFIG=\S+": f"{_E2E}::test_what_is_deployed_is_tried_as_well",
+    r"make e2e KUBECONFIG=\S+": f"{_E2E}::test_the_deployed_suite_is_tested_too",
     r"make e2e KUBECONFIG=\S+ HOST_PROCESSES=1 .*": (
         f"{_E2E}::test_the_suite_passes_and_leaves_nothing"
     ),

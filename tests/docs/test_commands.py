@@ -136,7 +136,7 @@ def test_each_command_is_one_that_is_run(page: str) -> None:
     assert set(blocks.languages(page)) <= {*blocks.SHELL, *blocks.INERT}
 
 
-def test_what_is_run_elsewhere_is_run_there() -> None:
+def test_commands_listed_as_run_elsewhere_are_run_there() -> None:
     script = (REPOSITORY / ".ci" / "run").read_text()
     usual = script.partition("targets=(")[2].partition(")")[0]
     used = set()

@@ -77,7 +77,7 @@ def test_an_interrupted_run_leaves_nothing(stands_in: Simulator, processes: Proc
 
 
 @pytest.mark.anyio
-async def test_what_is_deployed_is_tried_as_well(
+async def test_the_deployed_suite_is_tested_too(
     short_dir: Path, tmp_path: Path, processes: Processes
 ) -> None:
     """The manifests' objects, with processes in the place of their pods."""

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from plugin.dra.book import ClaimBook
 from plugin.dra.claims import FROM_CLAIM
-from plugin.dra.driver import MAX_ERROR, Driver
+from plugin.dra.driver import MAX_ERROR, ClaimService
 from plugin.dra.metrics import DraMetrics
 from services.containers.permission import Enforce
 from services.containers.pod_source import ApiServerPods
@@ -87,7 +87,7 @@ class Node:
             self.book, UNTOUCHED, UNTOUCHED, self.api, devices=DEVICES, enforce=Enforce.ALWAYS
         )
         metrics = DraMetrics(CollectorRegistry())
-        self.driver = Driver(prepares, Known(DEVICES), self.book, pool="n1", metrics=metrics)
+        self.driver = ClaimService(prepares, Known(DEVICES), self.book, pool="n1", metrics=metrics)
 
     async def prepare(self, claim: bytes) -> pb.NodePrepareResourceResponse:
         self.api.claim = claim

@@ -122,7 +122,7 @@ BAD = [
 ]
 
 
-def test_what_can_serve_is_taken() -> None:
+def test_usable_mappings_are_accepted() -> None:
     files = sorted((REPOSITORY / "examples" / "mappings").glob("*.yaml"))
     existing = [one for file in files for one in yaml.safe_load_all(file.read_text())]
     assert len(existing) >= 6
@@ -132,7 +132,7 @@ def test_what_can_serve_is_taken() -> None:
 
 
 @pytest.mark.parametrize(("obj", "field"), BAD)
-def test_what_cant_serve_is_refused_at_its_field(obj: Json, field: str) -> None:
+def test_unusable_mappings_are_refused_at_their_field(obj: Json, field: str) -> None:
     found = problems(obj)
     assert found[0] == field
     assert set(found) == {field}

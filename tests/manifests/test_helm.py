@@ -179,7 +179,7 @@ def test_each_object_has_the_standard_labels_and_no_pod_has_the_chart_s() -> Non
             assert item["spec"]["selector"]["matchLabels"].items() <= pods.items()
 
 
-def test_what_helm_must_not_delete_is_kept_and_what_processes_write_is_left_out() -> None:
+def test_helm_keeps_definitions_and_writes_no_data_of_processes() -> None:
     items = with_values(WITH_NAMESPACE)
     kept = {
         item["kind"]

@@ -98,7 +98,7 @@ def test_every_alert_says_what_is_the_case_and_has_a_runbook_of_its_own() -> Non
         assert "\n1. " in sections[rule["alert"]], "it says what to do"
 
 
-def test_what_alerts_quote_is_a_label_that_their_expression_leaves() -> None:
+def test_alerts_quote_only_labels_that_their_expression_keeps() -> None:
     for rule in rules():
         quoted = set(re.findall(r"\$labels\.([a-z_]+)", " ".join(rule["annotations"].values())))
         kept = re.findall(r"by \(([^)]*)\)", rule["expr"])

@@ -173,7 +173,7 @@ def test_pods_have_no_powers_but_for_the_pools_that_program() -> None:
     assert privileged == PRIVILEGED
 
 
-def test_what_of_the_node_is_written_to_is_known() -> None:
+def test_writable_paths_of_the_node_are_listed() -> None:
     for folder, name, spec in all_pods():
         if "plugin" not in name:
             continue
@@ -335,7 +335,7 @@ def test_only_the_serving_pair_gets_into_a_pod_and_never_the_cas_key() -> None:
                 assert volume["secret"]["defaultMode"] == 0o440
 
 
-def test_what_an_api_server_would_write_otherwise_is_written_so() -> None:
+def test_manifests_have_the_form_in_which_an_api_server_stores_them() -> None:
     """Else whoever compares (kubectl, Argo CD) finds a difference that no apply ends."""
     for folder, item in everything():
         text, where = json.dumps(item), (folder, named(item))

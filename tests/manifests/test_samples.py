@@ -35,7 +35,7 @@ def test_nothing_is_wrong_with_the_mappings() -> None:
     assert main(["check", "mappings", str(SAMPLES / "mappings")]) == 0
 
 
-def test_what_is_mapped_comes_before_who_asks_for_it() -> None:
+def test_mappings_come_before_the_pods_that_use_them() -> None:
     kinds = [item["kind"] for item in rendered("samples")]
     mapped = {"AcceleratorFunction", "FpgaRegion"}
     assert kinds[0] == "Namespace"

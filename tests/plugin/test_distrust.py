@@ -71,7 +71,7 @@ def copied_back(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("then", [reboot, copied_back])
-async def test_what_a_tenant_programmed_in_regiondevel_is_replaced_before_the_first_start(
+async def test_functions_programmed_by_a_workload_are_replaced_before_the_first_start(
     bed: Bed, driver: DriverStandIn, then: Callable[[Path], None]
 ) -> None:
     """Its image shows the id of another namespace's function."""

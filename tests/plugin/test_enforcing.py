@@ -105,7 +105,7 @@ def answer(status: int) -> BadStatus:
     return BadStatus(f"the API server answers {status}", status)
 
 
-async def test_what_was_allowed_counts_only_without_an_answer(bed: Bed) -> None:
+async def test_approvals_count_only_while_the_api_server_does_not_answer(bed: Bed) -> None:
     async with bed.running(DEVEL):
         state = await start(bed, REGION)
         for error, starts in (

@@ -139,7 +139,7 @@ async def test_a_call_does_not_outlive_the_mode_that_it_was_made_in(
 
 
 @pytest.mark.usefixtures("card")
-async def test_what_the_container_says_of_itself_counts_for_nothing(
+async def test_claims_of_a_container_about_itself_are_ignored(
     bed: Bed, driver: DriverStandIn, runtime: Runtime
 ) -> None:
     bed.install(NLB3)
@@ -287,7 +287,7 @@ def test_a_plugin_that_never_answers_is_waited_for_only_so_long(
         (None, '{"annotations": 3}'),
     ],
 )
-def test_what_is_no_state_or_configuration_is_refused(
+def test_other_bytes_than_state_or_configuration_are_refused(
     runtime: Runtime, state: str | None, config: str
 ) -> None:
     (runtime.bundle / "config.json").write_text(config)

@@ -169,7 +169,7 @@ async def test_another_kubelet_is_registered_with_before_the_first_has_asked(
         ({"ports_file": Path("/gone/ports")}, "can't write the ports file /gone/ports"),
     ],
 )
-async def test_what_stands_in_the_way_of_a_start_is_an_error(
+async def test_obstacles_to_a_start_are_errors(
     short_dir: Path, values: dict[str, Any], text: str
 ) -> None:
     with pytest.raises(AccelbindError, match=text):
@@ -217,7 +217,7 @@ async def test_a_plugin_whose_new_folder_another_one_has_locked_ends(short_dir: 
 # Cards that come, go and break -------------------------------------------------------------------
 
 
-async def test_what_its_last_card_leaves_is_a_capacity_of_nothing_even_if_the_stream_was_cut(
+async def test_a_removed_last_card_leaves_a_capacity_of_zero_even_if_the_stream_was_cut(
     bed: Bed, card: str
 ) -> None:
     async with bed.running() as plugin:

@@ -252,7 +252,7 @@ async def test_without_a_gate_the_kubelet_is_not_told_to_ask_and_containers_star
         ),
     ],
 )
-async def test_what_a_gate_raises_becomes_the_code_and_text_of_the_pods_event(
+async def test_the_error_of_a_gate_becomes_code_and_text_of_the_pods_event(
     short_dir: Path, error: Exception | None, code: str, text: str, outcome: str
 ) -> None:
     gate, registry = Gate(error), new_registry()

@@ -46,6 +46,8 @@ def test_a_domain_that_only_looks_like_one_of_kubernetes_is_taken() -> None:
         ({"resource_domain": f"{'a' * 241}.com"}, "--resource-domain"),
     ],
 )
-def test_what_does_not_fit_is_named_with_who_said_it(flags: dict[str, object], text: str) -> None:
+def test_contradicting_settings_are_named_with_their_sources(
+    flags: dict[str, object], text: str
+) -> None:
     with pytest.raises(InvalidSettings, match=text):
         load(PluginSettings, flags)

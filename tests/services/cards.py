@@ -12,8 +12,8 @@ from services.devices.model import (
     PciFunction,
     PluginMode,
     Port,
-    Reading,
     Sighting,
+    TypesReading,
 )
 from services.devices.resources import AdvertisedResources
 from services.node.ledger import Ledger, Rules, Share, World, step
@@ -75,7 +75,7 @@ def world(
     return World(
         holders={each: (Holder("ns", "p", "c"),) for each in allocated},
         cards=inventory,
-        types=Reading(tuple(Sighting((each.type, each.id), (each,)) for each in types)),
+        types=TypesReading(tuple(Sighting((each.type, each.id), (each,)) for each in types)),
     )
 
 

@@ -162,7 +162,7 @@ NOT_PHYSICAL = (
         "af-CE4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs",
     ],
 )
-def test_what_has_no_form_of_a_physical_name_is_refused(resource: str) -> None:
+def test_names_without_a_physical_form_are_refused(resource: str) -> None:
     assert not is_physical(resource)
     with pytest.raises(InvalidName, match=NOT_PHYSICAL):
         decode(resource)

@@ -39,7 +39,7 @@ def test_a_logical_name_is_rewritten(bench: Bench, path: str) -> None:
         (b'{"kind": "AdmissionReview", "request": {"uid": "1"}}', "set admissionReviewVersions"),
     ],
 )
-def test_what_is_no_review_is_a_400_that_says_why(
+def test_a_body_without_a_review_gets_a_400_with_its_reason(
     bench: Bench, content: bytes, wanted: str
 ) -> None:
     status, headers, answer = bench.ask("/mutate", content)

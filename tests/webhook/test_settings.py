@@ -17,7 +17,7 @@ def refusal(**flags: object) -> str:
     return str(caught.value)
 
 
-def test_what_is_required_is_told() -> None:
+def test_missing_settings_are_named() -> None:
     required = "--tls-cert is required; --tls-key is required"
     assert refusal(tls_cert=None, tls_key=None) == required
 
@@ -76,5 +76,5 @@ def test_guarded_resources_are_names_or_all_names_that_begin_so() -> None:
         ("fpga.intel.com/*", "this domain has names that are always reviewed"),
     ],
 )
-def test_what_cant_be_guarded_is_refused(pattern: str, wanted: str) -> None:
+def test_resources_that_cannot_be_guarded_are_refused(pattern: str, wanted: str) -> None:
     assert wanted in refusal(guard=("a.example/x", pattern))

@@ -127,7 +127,7 @@ def _unreadable(bar: Bar, why: str) -> Problem:
 
 
 def _bars(inventory: Inventory) -> list[Bar]:
-    """What to read: the functions that a container can have."""
+    """The BARs to read: of functions that a container can have."""
     return [
         Bar(function.pci.address, function.bar, function.inode)
         for card in inventory.cards

@@ -25,7 +25,7 @@ _DECIMAL = re.compile(r"[0-9]{1,9}")
 _NO_FILE = Reading(failure=Failure.MISSING)
 
 
-class ClassEntry(NamedTuple):
+class CardEntry(NamedTuple):
     """An entry of a class folder that may be a card."""
 
     driver: Driver
@@ -46,7 +46,7 @@ class ClassEntry(NamedTuple):
         return f"{self.shown} -> {self.target}"
 
 
-def list_entries(files: Sysfs, driver: Driver) -> list[ClassEntry] | Problem | None:
+def list_entries(files: Sysfs, driver: Driver) -> list[CardEntry] | Problem | None:
     """The entries of a driver's class folder that may be cards, by number; None without it."""
     folder = files.resolve(driver.folder)
     if folder is None:
@@ -57,12 +57,12 @@ def list_entries(files: Sysfs, driver: Driver) -> list[ClassEntry] | Problem | N
         text = f"{driver.folder} can't be listed: {error.strerror}"
         return Problem("class-unreadable", text)
     paths = [(name, f"{folder}/{name}") for name in driver.entry.among(names)]
-    entries = [ClassEntry(driver, name, path, files.link(path)) for name, path in paths]
+    entries = [CardEntry(driver, name, path, files.link(path)) for name, path in paths]
     # The folder lists the regions inside engines too, whose links lead there.
     return [entry for entry in entries if not driver.fme.is_on(entry.target)]
 
 
-def read_card(files: Sysfs, entry: ClassEntry) -> Card | None:
+def read_card(files: Sysfs, entry: CardEntry) -> Card | None:
     """Read a card; None if it is none: it has neither engine nor port, or is gone by now."""
     driver = entry.driver
     folder = files.resolve(entry.path)
@@ -95,12 +95,12 @@ def read_card(files: Sysfs, entry: ClassEntry) -> Card | None:
     )
 
 
-def failed_card(entry: ClassEntry, pci: PciFunction | None, failure: Problem) -> Card:
+def failed_card(entry: CardEntry, pci: PciFunction | None, failure: Problem) -> Card:
     """A card that could not be read."""
     return Card(entry.driver.name, entry.name, pci, None, failure=failure)
 
 
-def _dangling(files: Sysfs, entry: ClassEntry) -> Card | None:
+def _dangling(files: Sysfs, entry: CardEntry) -> Card | None:
     """The card of an entry that leads nowhere, unless the entry itself is gone."""
     if files.inode(entry.path) is None:
         return None

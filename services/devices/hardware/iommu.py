@@ -12,7 +12,7 @@ _GROUPS: Final = "/sys/kernel/iommu_groups"
 
 
 def found_node(files: Sysfs, name: str, number: Number | None, subsystem: str) -> FoundNode:
-    """What stands at the place of a node that sysfs describes."""
+    """The device node at the place that sysfs describes."""
     if not is_name(name):
         return FoundNode(name, number, subsystem)
     return FoundNode(

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from services.devices.hardware.card import ClassEntry, failed_card, list_entries, read_card
+from services.devices.hardware.card import CardEntry, failed_card, list_entries, read_card
 from services.devices.hardware.drivers.dfl import DFL
 from services.devices.hardware.drivers.opae import OPAE
 from services.devices.hardware.pci import DEVICES, address_in, read_function
@@ -49,11 +49,11 @@ class Scanner:
         self._calls = calls
         self._patience = patience
         self._files = files
-        self._listed: dict[str, list[ClassEntry]] = {}
+        self._listed: dict[str, list[CardEntry]] = {}
 
     @property
     def hanging(self) -> tuple[str, ...]:
-        """What hangs now, the longest first: class folders and class entries."""
+        """Class folders and class entries that hang now, the longest first."""
         return tuple(key for key in self._calls.abandoned if key.startswith("/sys/"))
 
     async def scan(self) -> Inventory:
@@ -109,7 +109,7 @@ class Scanner:
         return problems
 
     async def _failed(
-        self, files: Sysfs, failed: Sequence[tuple[ClassEntry, HardwareError]]
+        self, files: Sysfs, failed: Sequence[tuple[CardEntry, HardwareError]]
     ) -> list[Card]:
         """The cards that couldn't be read, with the functions that their entries name."""
         # The link of an entry names the function, and reading that needs neither card nor driver.

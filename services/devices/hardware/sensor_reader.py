@@ -184,7 +184,7 @@ def _registers(files: Sysfs, part: str, paths: Mapping[str, str]) -> Iterator[Er
 
 
 def _bus_errors(files: Sysfs, function: str) -> BusErrors:
-    """What the PCI core has counted; its files ask nothing of the card."""
+    """Error counts of the PCI core; its files ask nothing of the card."""
     if not function:
         return BusErrors()
     kinds = ("correctable", "nonfatal", "fatal")

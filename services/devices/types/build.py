@@ -50,7 +50,7 @@ def attribute_value(attribute: Attribute, reading: Reading) -> Value | Problem:
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """What was read of a device that a type matches."""
+    """The facts that were read of a device that a type matches."""
 
     id: str
     card: str

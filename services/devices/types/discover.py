@@ -1,4 +1,4 @@
-"""What sysfs shows of a node's devices: PCI functions, USB devices, class entries, and paths.
+"""A node's devices in sysfs: PCI functions, USB devices, class entries, and paths.
 
 Listings and ids come from the kernel's bus code; attributes and `uevent` files may run a driver's
 code and hang, so the caller reads them in a step of their own (`services.process.blocking`).
@@ -27,7 +27,7 @@ _ABSENT: Final = Reading(failure=Failure.MISSING, detail="no such file")
 
 
 class SysTree:
-    """What one scan finds out about the devices below a root."""
+    """The devices below a root, as one scan reads them."""
 
     def __init__(self, files: Sysfs) -> None:
         self.files = files
@@ -38,7 +38,7 @@ class SysTree:
         self.group = cache(partial(read_group, files))
 
     def subjects(self, term: Term) -> list[Subject]:
-        """What a term may be about, in a stable order."""
+        """The devices that a term may be about, in a stable order."""
         if term.class_:
             entries = self._of_class(term.class_.name)
             # No driver can have a virtual device, such as a console.
@@ -156,7 +156,7 @@ class SysTree:
         return target
 
     def _named(self, folder: str, step: str) -> str | Reading:
-        """What a step stands for, which has to be one thing."""
+        """The one thing that a step stands for."""
         if "*" not in step:
             return f"{folder}/{step}"
         matches = [each for each in self.files.names_if_listable(folder) if fnmatchcase(each, step)]

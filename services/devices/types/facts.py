@@ -1,4 +1,4 @@
-"""What the kernel knows of every device: the attributes that need no declaration."""
+"""Attributes that need no declaration: the kernel knows them of every device."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class Subject:
 
     @property
     def place(self) -> str:
-        """What tells it from devices that it isn't part of."""
+        """Its place, which distinguishes it from devices that it isn't part of."""
         return self.owner or self.folder or self.name
 
     @property

@@ -37,7 +37,7 @@ class FileProblem:
         return ": ".join(filter(None, [where, self.field, self.message]))
 
 
-Contents: TypeAlias = Mapping[str, bytes | FileProblem]
+FileContents: TypeAlias = Mapping[str, bytes | FileProblem]
 """What is in the files of a folder, or why it can't be read, by their names."""
 
 
@@ -58,7 +58,7 @@ def load_types(folder: Path, *, domains: tuple[str, ...] = ()) -> LoadedTypes:
     return parse_types(read_files(folder), domains=domains)
 
 
-def read_files(folder: Path) -> Contents:
+def read_files(folder: Path) -> FileContents:
     """The files of a folder, by name.
 
     Raises:
@@ -85,7 +85,7 @@ def _read(folder: Path, path: Path) -> bytes | FileProblem:
     return content
 
 
-def parse_types(contents: Contents, *, domains: tuple[str, ...] = ()) -> LoadedTypes:
+def parse_types(contents: FileContents, *, domains: tuple[str, ...] = ()) -> LoadedTypes:
     """The device types in files; of two with one name the first counts."""
     files: dict[str, str] = {}
     resources: dict[str, str] = {}

@@ -13,8 +13,8 @@ from services.devices.types.model import Condition, Term
 from services.process.problem import Problem
 from services.process.text import listing, quote
 
-Known: TypeAlias = Value | Problem | None
-Fact: TypeAlias = Callable[[str], Known]
+KnownValue: TypeAlias = Value | Problem | None
+Fact: TypeAlias = Callable[[str], KnownValue]
 
 
 def mismatch(terms: Iterable[Term], fact: Fact) -> str | None:
@@ -42,7 +42,7 @@ def is_named(term: Term, fact: Fact) -> bool:
     )
 
 
-def _fits(value: Known, patterns: Iterable[str]) -> bool:
+def _fits(value: KnownValue, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(str(value or ""), each) for each in patterns)
 
 
@@ -73,7 +73,7 @@ def _fields(term: Term) -> Iterator[tuple[str, tuple[str, ...]]]:
         yield "deviceID", term.usb.product
 
 
-def unmet(condition: Condition, value: Known) -> str:
+def unmet(condition: Condition, value: KnownValue) -> str:
     """Why a condition does not hold; empty if it does."""
     if condition.glob is not None:
         if isinstance(value, str) and fnmatchcase(value, condition.glob):

@@ -114,7 +114,7 @@ class ClassEntry(_Strict, frozen=True):
 
 
 class Condition(_Strict, frozen=True):
-    """What an attribute has to be."""
+    """A condition on an attribute."""
 
     attribute: Identifier
     equals: bool | int | Text | None = None
@@ -127,12 +127,12 @@ class Condition(_Strict, frozen=True):
             yield " needs exactly one of equals, oneOf and glob"
 
     def values(self) -> tuple[Value, ...]:
-        """What it may be equal to; a glob only compares with strings."""
+        """The values that it may equal; a glob only compares with strings."""
         return self.one_of or ((self.glob or "",) if self.equals is None else (self.equals,))
 
 
 class Rule(Condition, frozen=True, kw_only=True):
-    """What an attribute is while the device is healthy, and the reason if it isn't."""
+    """The values of an attribute while the device is healthy, and the reason for others."""
 
     reason: Label
 
@@ -143,7 +143,7 @@ class Rule(Condition, frozen=True, kw_only=True):
 
 
 class Term(_Strict, frozen=True):
-    """What a device is; everything given must hold."""
+    """A description of devices; everything given must hold."""
 
     pci: Pci | None = None
     usb: Usb | None = None
@@ -255,7 +255,7 @@ class Sharing(_Strict, frozen=True):
 
 
 class Spec(_Strict, frozen=True):
-    """What devices of a type are, and what a container gets with one."""
+    """Devices of a type, and what a container gets with one."""
 
     match: Annotated[tuple[Term, ...], Meta(min_length=1, max_length=16)]
     """Alternatives."""

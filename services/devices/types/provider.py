@@ -18,7 +18,7 @@ from services.devices.hardware.scan import PATIENCE
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.held import HELD, Allocated
 from services.devices.labels import by_number, dns_label
-from services.devices.model import Device, Reading, Sighting, Value
+from services.devices.model import Device, Sighting, TypesReading, Value
 from services.devices.nodes import FoundNode
 from services.devices.ofs import is_ofs
 from services.devices.types.build import (
@@ -30,7 +30,7 @@ from services.devices.types.build import (
 )
 from services.devices.types.discover import SysTree
 from services.devices.types.facts import Subject, last_step
-from services.devices.types.load import Contents, LoadedTypes, parse_types, read_files
+from services.devices.types.load import FileContents, LoadedTypes, parse_types, read_files
 from services.devices.types.match import Fact, is_named, mismatch
 from services.devices.types.model import DeviceType, NodeSource
 from services.devices.vfio import Group, group_problem
@@ -89,9 +89,9 @@ class DeviceTypes:
         self._patience = patience
         self._files = files
         self._afu_ids = AfuIds(root, calls)
-        self._contents: Contents | None = None
+        self._contents: FileContents | None = None
         """Of which the types are."""
-        self._suspect: Contents | None = None
+        self._suspect: FileContents | None = None
         """What the last scan found, and couldn't use."""
         self._loaded = LoadedTypes()
 
@@ -107,7 +107,7 @@ class DeviceTypes:
         classes |= {NODES for term in terms if term.path}
         return frozenset(classes | {"pci", "usb", "vfio"}) if terms else frozenset()
 
-    async def read(self, held: Allocated) -> Reading:
+    async def read(self, held: Allocated) -> TypesReading:
         """The devices now, and problems of the types; `held` is what containers have.
 
         Raises:
@@ -137,7 +137,7 @@ class DeviceTypes:
             Problem(DEVICE_HUNG, str(read)) if isinstance(read, HardwareError) else read
             for read in await self._calls.run_each(calls, timeout=self._patience)
         ]
-        return Reading(tuple(_sightings([*zip(named, reads, strict=True)])), tuple(problems))
+        return TypesReading(tuple(_sightings([*zip(named, reads, strict=True)])), tuple(problems))
 
     async def _run(self, path: str, call: Callable[[], T]) -> T:
         """Make a call below a path."""

@@ -240,7 +240,7 @@ TAINTED_RNG = cluster.attributes(type="rng") | {"taints": TAINTED["taints"]}
         ),
     ],
 )
-async def test_what_nodes_publish_to_dra_is_offered(
+async def test_devices_published_to_dra_count_as_offered(
     api: ApiServerStandIn, offers: list[Json], states: list[str]
 ) -> None:
     """On a node that a plugin has served before."""

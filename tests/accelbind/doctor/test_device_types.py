@@ -93,7 +93,7 @@ def test_a_node_that_has_what_vfio_needs(tmp_path: Path) -> None:
         ("etc/containerd/config.toml", "#device_ownership = true", "warning", "is not on"),
     ],
 )
-def test_what_vfio_lacks_is_told(
+def test_missing_parts_of_vfio_are_reported(
     tree: DeviceTree, path: str, text: str | None, state: str, words: str
 ) -> None:
     folder = tree.root.parent

@@ -93,9 +93,7 @@ def test_a_card_that_can_not_be_read_is_listed_with_the_reason(rack: Rack) -> No
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-def test_what_a_dry_run_finds_is_told_in_a_sentence(
-    rack: Rack, tmp_path: Path, driver: str
-) -> None:
+def test_the_result_of_a_dry_run_is_a_sentence(rack: Rack, tmp_path: Path, driver: str) -> None:
     rack.add_card(CardSpec(driver))
     port, file = listed(rack)[1]["device"], tmp_path / "file"
     for afu in (NLB3, NLB0):  # without a record, also what the port shows

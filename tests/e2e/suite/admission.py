@@ -57,7 +57,7 @@ def test_a_plain_pod_is_admitted_as_it_is(pods: Pods, elsewhere: Pods) -> None:
         assert not limits_of(containers(made)[0])
 
 
-def test_what_was_admitted_is_admitted_again_unchanged(pods: Pods) -> None:
+def test_an_admitted_pod_is_admitted_again_unchanged(pods: Pods) -> None:
     """As a Job's or a backup's pods, which have been through the webhook before."""
     made = pods.admitted(simple("again", {NLB0_NAME: 1}))
     spec = {"containers": made["spec"]["containers"], "restartPolicy": "Never"}

@@ -85,7 +85,7 @@ def test_who_watches_a_device_has_it_not(book: ClaimBook) -> None:
 
 
 @pytest.mark.parametrize("uid", ["", "../a", "a/b", "a" * 65, ".a"])
-def test_what_is_no_uid_has_no_file(book: ClaimBook, uid: str) -> None:
+def test_other_texts_than_uids_have_no_file(book: ClaimBook, uid: str) -> None:
     with pytest.raises(NotAllowed, match="is not the UID of a claim"):
         book.remove(uid)
 

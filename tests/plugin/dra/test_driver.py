@@ -149,7 +149,9 @@ def test_health_is_that_of_the_hardware_if_the_name_of_its_type_has_changed() ->
     assert problems_of({"b-x": new}, [entry]) == {"b-x": (worn,), "a-x": (worn,)}
 
 
-async def test_what_is_in_a_port_counts_once_nobody_works_on_its_card(bed: Bed, fpga: str) -> None:
+async def test_the_content_of_a_port_counts_once_nobody_works_on_its_card(
+    bed: Bed, fpga: str
+) -> None:
     each = claim("c", result(fpga), configs=(config(NEVER),))
     async with bed.running() as dra:
         card = str(dra.parts.state.by_name[fpga].attributes["card"])
@@ -160,7 +162,7 @@ async def test_what_is_in_a_port_counts_once_nobody_works_on_its_card(bed: Bed, 
         await preparing
 
 
-async def test_what_was_prepared_outlives_the_process_also_if_the_next_programs_nothing(
+async def test_prepared_claims_outlive_the_process_also_if_the_next_one_programs_nothing(
     bed: Bed, fpga: str, driver: DriverStandIn
 ) -> None:
     bed.install(NLB0, NLB3)
@@ -184,7 +186,7 @@ async def test_what_was_prepared_outlives_the_process_also_if_the_next_programs_
     assert [each.afu_id for each in driver.programmed] == [NLB3]
 
 
-async def test_what_is_programmed_is_an_event_of_the_pod(
+async def test_programming_is_an_event_of_the_pod(
     bed: Bed, fpga: str, driver: DriverStandIn
 ) -> None:
     bed.api.put({"kind": "Namespace", "metadata": {"name": "ns"}})

@@ -182,7 +182,7 @@ async def test_a_claim_is_no_leftover_while_the_kubelet_knows_it_or_is_away(
         assert await dra.parts.leftover_claims.problems() == {}
 
 
-async def test_what_is_known_of_a_claim_outlives_the_driver(
+async def test_leftover_claims_are_still_known_after_a_restart_of_the_driver(
     bed: Bed, kubelet: Kubelet, fpga: str
 ) -> None:
     async with bed.running(healthy_after=1):

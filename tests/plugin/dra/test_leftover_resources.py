@@ -125,7 +125,7 @@ async def test_a_resource_that_another_plugin_serves_is_left_to_it(
 
 
 @pytest.mark.usefixtures("driver")
-async def test_what_prevents_the_withdrawal_is_shown_with_the_devices(
+async def test_an_obstacle_to_the_withdrawal_is_shown_with_the_devices(
     bed: Bed, kubelet: KubeletStandIn
 ) -> None:
     bed.add_fpga()

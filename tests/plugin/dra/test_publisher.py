@@ -254,7 +254,7 @@ async def test_a_claimed_device_shows_what_the_claim_got_also_after_a_restart(
         await eventually_async(lambda: node.attribute("afuID") == "a" * 32)
 
 
-async def test_what_was_programmed_last_comes_last_also_after_a_restart(node: FakeNode) -> None:
+async def test_the_region_programmed_last_comes_last_also_after_a_restart(node: FakeNode) -> None:
     def order() -> list[str]:
         (stored,) = node.slices()
         return [each["name"] for each in stored["spec"]["devices"]]

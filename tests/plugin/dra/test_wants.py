@@ -121,7 +121,7 @@ def named(name: str) -> dict[str, Any]:
         ((result("a"), result("b")), (named("nlb3"),), Kind.PROGRAM, (NLB3, NLB3)),
     ],
 )
-def test_what_a_request_wants(
+def test_a_request_wants_the_function_of_its_class_or_mapping(
     results: tuple[dict[str, Any], ...],
     configs: tuple[dict[str, Any], ...],
     kind: Kind,
@@ -164,7 +164,7 @@ def test_what_a_request_wants(
         ),
     ],
 )
-def test_what_is_refused(
+def test_impossible_requests_are_refused(
     results: tuple[dict[str, Any], ...],
     configs: tuple[dict[str, Any], ...],
     error: type[Exception],

@@ -243,7 +243,7 @@ def test_eight_problems_are_reported_and_the_nearest_of_four_names() -> None:
     ],
     ids=["env", "selector", "tolerations"],
 )
-def test_what_mappings_add_to_a_pod_is_limited(spec: Object) -> None:
+def test_additions_of_mappings_to_a_pod_are_limited(spec: Object) -> None:
     known = index(accelerator("big", "a/x", **spec))
     many = [container(f"c{n}", ours(big=1)) for n in range(256)]
     (refusal,) = refused(pod(*many), known=known).refusals

@@ -84,7 +84,7 @@ def test_a_resource_that_nodes_have_none_of_is_dangling_and_one_unknown_never_ad
     assert "none has a healthy unit now" in gone.text
 
 
-def test_what_cant_be_used_is_found_also_without_a_name() -> None:
+def test_unusable_mappings_are_found_also_without_a_name() -> None:
     reason = "m.yaml, line 3: FpgaRegion default/x: spec.interfaceId is missing, or is no text"
     known = index(rejected=[Rejected("FpgaRegion", "default", "x", reason)])
     assert check(known, problems=["f.yaml: Permission denied"]) == [
@@ -102,7 +102,7 @@ def test_clashes_and_repetitions_are_told_apart() -> None:
     ]
 
 
-def test_what_is_asked_for_and_not_mapped_is_found() -> None:
+def test_requested_names_without_a_mapping_are_found() -> None:
     bad = Rejected("FpgaRegion", "default", "bad", "FpgaRegion default/bad: no good")
     known = build_index([parse(function("nlb0", "region")), bad])
     uses = [use("nlb1"), use("bad"), use(RESOURCE), use("nlb0", "team"), use("nlb1")]
@@ -123,7 +123,7 @@ def test_who_asks_for_a_deprecated_name_is_found() -> None:
     ]
 
 
-def test_what_a_pod_asks_for_is_read_from_limits_and_requests() -> None:
+def test_requests_of_a_pod_are_read_from_limits_and_requests() -> None:
     asks = {"fpga.intel.com/b": "1", "cpu": "1"}
     init = container("init", {"fpga.intel.com/a": "1"}, requests={"fpga.intel.com/c": "1"})
     (one,) = find_pods(pod(container("app", asks), init=[init]))
@@ -139,7 +139,7 @@ def test_what_a_pod_asks_for_is_read_from_limits_and_requests() -> None:
     ]
 
 
-def test_what_nodes_offer_adds_up_by_what_is_healthy() -> None:
+def test_resources_of_nodes_add_up_by_healthy_units() -> None:
     nodes: list[object] = [
         {"status": {"capacity": {"fpga.intel.com/x": "2"}, "allocatable": {"cpu": "1"}}},
         {"status": {"allocatable": {"fpga.intel.com/y": "3"}}},

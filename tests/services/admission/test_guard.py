@@ -68,7 +68,7 @@ def noted(**units: int) -> dict[str, dict[str, int]]:
         (app(mig=1), {"app": {"accelbind.dev/gpu-small": 1, "fpga.intel.com/x": 9}, "b": {}}, None),
     ],
 )
-def test_what_follows_from_the_names_passes_whoever_wrote_the_note(
+def test_resources_that_follow_from_names_pass_whoever_wrote_the_note(
     one: Object, note: object, selector: Object | None
 ) -> None:
     assert guarded(one, note=note, selector=selector) is None

@@ -77,7 +77,7 @@ def relabelled(obj: Object) -> Object:
         ),
     ],
 )
-def test_what_no_pod_could_use_is_refused_unless_it_was_no_better_before(
+def test_unusable_mappings_are_refused_unless_their_spec_was_the_same_before(
     obj: Object, problem: str
 ) -> None:
     for old in (None, function("x", "region")):
@@ -171,7 +171,9 @@ DELETED = {"metadata": BROKEN["metadata"] | {"deletionTimestamp": "2026-11-21T00
         ({"object": BROKEN | DELETED, "old": X_AF}, "being-deleted"),
     ],
 )
-def test_what_is_no_mapping_or_isnt_written_passes(request_: Object, reason: str) -> None:
+def test_reviews_of_other_objects_and_operations_are_admitted(
+    request_: Object, reason: str
+) -> None:
     answer = ask(BROKEN, **request_)
     assert (answer.outcome, answer.reason) == (ReviewOutcome.ALLOWED, reason)
 
@@ -219,7 +221,7 @@ def test_a_spec_that_costs_much_or_is_no_json_is_refused(spec: bytes, problem: s
 
 
 @pytest.mark.parametrize("place", ["status", "labels", "old", "options"])
-def test_what_is_not_read_of_a_review_takes_no_memory(place: str) -> None:
+def test_unread_fields_of_a_review_take_no_memory(place: str) -> None:
     """Only the spec is limited to 256 KiB: `kubectl apply` and updates repeat it."""
     nested: list[Any] = [[]] * 300_000
     new = region("a")

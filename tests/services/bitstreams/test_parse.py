@@ -74,7 +74,7 @@ class TestGbs:
         found = parse(with_metadata(image(clock_frequency_high=value, clock_frequency_low=200)))
         assert (found.metadata.clock_high, found.metadata.clock_low) == (mhz, 200.0)
 
-    def test_what_is_optional_may_be_left_out_or_null(self) -> None:
+    def test_optional_fields_may_be_missing_or_null(self) -> None:
         def strip(metadata: dict[str, Any]) -> None:
             del metadata["version"]
             metadata["platform-name"] = None
@@ -213,6 +213,6 @@ NAMED = (".acl.rand_hash", PROGRAM.encode())
         (elf_of([(".acl.board", b"x"), (".acl.board", b"y")]), r'two sections ".acl.board"'),
     ],
 )
-def test_what_is_no_bitstream_is_refused_with_a_reason(data: bytes, why: str) -> None:
+def test_other_files_than_bitstreams_are_refused_with_a_reason(data: bytes, why: str) -> None:
     with pytest.raises(InvalidBitstream, match=why):
         parse(data)

@@ -145,7 +145,7 @@ class TestLoad:
 
 
 class TestEntries:
-    def test_what_a_bitstream_takes_in_memory_is_known_before_it_is_read(
+    def test_the_memory_for_a_bitstream_is_known_before_it_is_read(
         self, storage: BitstreamStorage, tmp_path: Path
     ) -> None:
         program, gbs, aocx = "7" * 40, tmp_path / "x.gbs", tmp_path / "x.aocx"

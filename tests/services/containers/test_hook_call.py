@@ -42,7 +42,7 @@ def test_annotations_that_do_not_name_one_container_are_refused(
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"\xff", b"[" * 100_000])
-def test_what_is_no_message_is_refused(data: bytes) -> None:
+def test_other_bytes_than_a_message_are_refused(data: bytes) -> None:
     with pytest.raises(InvalidInput, match="can't be read"):
         parse(data)
 

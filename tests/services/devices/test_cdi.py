@@ -88,7 +88,9 @@ def test_a_name_never_means_more_nodes_after_the_mode_of_a_node_has_changed() ->
         (SECOND, "cdi-duplicate"),
     ],
 )
-def test_what_a_runtime_would_not_take_is_left_out_and_told(device: Device, reason: str) -> None:
+def test_devices_that_a_runtime_would_refuse_are_left_out_and_reported(
+    device: Device, reason: str
+) -> None:
     file = describe([SECOND, device, FIRST])
     assert file.devices == ("5e:00.0", "dfl-port.0")
     assert [problem.code for problem in file.problems] == [reason]

@@ -29,7 +29,7 @@ def test_a_file_is_written_for_everybody_to_read_and_nothing_beside_it(tmp_path:
     assert (folder / NAME).stat().st_mode & 0o777 == 0o644
 
 
-def test_what_is_right_already_is_left_alone(tmp_path: Path) -> None:
+def test_a_correct_file_is_not_written_again(tmp_path: Path) -> None:
     folder = CdiFolder(tmp_path, NAME)
     folder.write(NEW)
     inode = (tmp_path / NAME).stat().st_ino
@@ -53,7 +53,7 @@ def link_elsewhere(path: Path) -> None:
 @pytest.mark.parametrize(
     "found", [NEW[:-1], NEW + b"x", wrong_mode, link_elsewhere, os.mkfifo, os.mkdir]
 )
-def test_what_is_wrong_is_replaced(tmp_path: Path, found: bytes | Callable[[Path], None]) -> None:
+def test_a_wrong_file_is_replaced(tmp_path: Path, found: bytes | Callable[[Path], None]) -> None:
     if isinstance(found, bytes):
         (tmp_path / NAME).write_bytes(found)
         (tmp_path / NAME).chmod(0o644)
@@ -65,7 +65,7 @@ def test_what_is_wrong_is_replaced(tmp_path: Path, found: bytes | Callable[[Path
     assert (tmp_path / NAME).stat().st_mode & 0o777 == 0o644
 
 
-def test_what_stands_in_the_way_is_reported(tmp_path: Path) -> None:
+def test_a_folder_or_file_in_the_way_is_reported(tmp_path: Path) -> None:
     (tmp_path / "cdi" / NAME / "somebody's").mkdir(parents=True)
     (tmp_path / "file").touch()
     for folder, content, verb in (

@@ -48,7 +48,7 @@ OTHER = f"{AF_NLB0}-before"
         (PluginMode.BDF, [(REGION, "dfl-fme.0")], False),
     ],
 )
-def test_what_a_container_has_as_another_resource_is_unhealthy(
+def test_a_device_held_as_another_resource_is_unhealthy(
     mode: PluginMode, allocated: list[tuple[str, str]], *, healthy: bool
 ) -> None:
     inventory = Inventory((card(0),))

@@ -59,7 +59,7 @@ def test_in_regiondevel_mode_a_device_is_the_engine_with_all_virtual_functions()
         *((ofs_card(), mode, [["no-virtual-functions"]]) for mode in (AF, PluginMode.REGIONDEVEL)),
     ],
 )
-def test_what_a_container_cannot_reach_is_not_offered_and_says_why(
+def test_functions_out_of_reach_are_not_offered_and_have_a_reason(
     found: Card, mode: PluginMode, expected: list[list[str]]
 ) -> None:
     assert reasons(found, mode) == expected

@@ -87,7 +87,7 @@ def test_no_other_set_is_on_fewer_numa_nodes_nor_on_one_of_these_on_fewer_cards(
 
 
 @given(requests(), st.lists(st.text("a-0", max_size=3), max_size=3), st.integers(-9, 99))
-def test_whatever_is_asked_is_answered(
+def test_every_request_for_preferred_devices_is_answered(
     request: tuple[Devices, list[str], list[str], int], strange: list[str], size: int
 ) -> None:
     devices, available, must, _ = request

@@ -442,7 +442,7 @@ ELSEWHERE = function("0000:af:00.0")
         ),
     ],
 )
-def test_what_was_offered_is_kept_for_the_same_card_only(
+def test_offered_devices_are_kept_for_the_same_card_only(
     before: Card, now: Card | tuple[Card, ...], expected: dict[str, list[tuple[str, bool]]]
 ) -> None:
     later = now if isinstance(now, tuple) else (now,)
@@ -491,7 +491,7 @@ def _port(draw: st.DrawFn, serial: int) -> Port:
 
 
 @given(st.sampled_from(CARD_MODES), _cards(), _cards())
-def test_whatever_cards_there_are_the_tree_holds_together(
+def test_the_offer_of_any_cards_is_consistent(
     mode: PluginMode, earlier: tuple[Card, ...], later: tuple[Card, ...]
 ) -> None:
     before = offer(mode, *earlier)

@@ -136,7 +136,7 @@ async def test_the_same_is_not_written_again_for_ten_minutes(api: ApiServerStand
     assert sorted(times) == at
 
 
-async def test_what_is_remembered_is_bounded(
+async def test_the_memory_of_events_is_bounded(
     api: ApiServerStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events, "MAX_WRITTEN", 2)
@@ -148,7 +148,7 @@ async def test_what_is_remembered_is_bounded(
         await made.until(created=4, repeated=1)
 
 
-async def test_what_is_so_again_is_written_once_the_same_may_be_and_is_the_newest_then(
+async def test_a_repeated_state_is_written_later_and_is_the_newest_then(
     api: ApiServerStandIn,
 ) -> None:
     async with writing(api) as made:
@@ -208,7 +208,7 @@ async def test_a_burst_is_written_and_the_rest_at_its_rate(api: ApiServerStandIn
         assert [len(event["message"]) for event in written(api)] == [events.MAX_MESSAGE] * 3
 
 
-async def test_what_the_api_server_does_not_take_is_given_up_and_logged_once(
+async def test_an_event_that_the_api_server_refuses_is_dropped_and_logged_once(
     api: ApiServerStandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with writing(api) as made:
@@ -243,7 +243,7 @@ async def test_an_event_of_a_pod_is_in_its_namespace(api: ApiServerStandIn) -> N
 
 
 @pytest.mark.parametrize("code", [429, 503, 409])
-async def test_what_may_go_well_later_is_tried_again(api: ApiServerStandIn, code: int) -> None:
+async def test_an_event_that_may_succeed_later_is_retried(api: ApiServerStandIn, code: int) -> None:
     async with writing(api) as made:
         with api.faults.failing(code, count=3):
             made.record()

@@ -88,7 +88,7 @@ def test_the_device_nodes_that_a_container_was_given_are_read(
         b"\x00\xff",
     ],
 )
-def test_what_is_no_checkpoint_is_said_to_be_none(tmp_path: Path, text: bytes) -> None:
+def test_a_file_that_is_no_checkpoint_is_reported(tmp_path: Path, text: bytes) -> None:
     with pytest.raises(KubeletError, match="checkpoint is not a checkpoint of the kubelet"):
         read(tmp_path, text)
 
@@ -127,7 +127,9 @@ def test_the_folders_of_pods_are_listed(tmp_path: Path) -> None:
         pod_folders(tmp_path / "gone")
 
 
-def test_what_is_far_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_checkpoints_and_too_many_folders_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(checkpoint, "MAX_CHECKPOINT", 100)
     monkeypatch.setattr(checkpoint, "MAX_FOLDERS", 3)
     for number in range(4):

@@ -129,7 +129,7 @@ FORM = "that Kubernetes allows there"
         ({"runtimeClassName": ""}, "spec.runtimeClassName"),
     ],
 )
-def test_what_no_pod_could_use_is_refused(spec: dict[str, Any], problem: str) -> None:
+def test_accelerators_that_no_pod_could_use_are_refused(spec: dict[str, Any], problem: str) -> None:
     with pytest.raises(InvalidMapping) as caught:
         parse(accelerator("x", "nvidia.com/gpu", **spec))
     assert "Accelerator default/x: " in str(caught.value)

@@ -123,7 +123,7 @@ def test_an_accelerator_with_an_unknown_field_is_none(tmp_path: Path) -> None:
     assert "a" in snapshot.index.namespace("default").accelerators.rejected
 
 
-def test_what_cannot_be_read_is_named_and_the_rest_serve(tmp_path: Path) -> None:
+def test_unreadable_files_are_named_and_the_others_serve(tmp_path: Path) -> None:
     (tmp_path / "gone.yaml").symlink_to(tmp_path / "nowhere")
     (tmp_path / "loop.yaml").symlink_to(tmp_path / "loop.yaml")
     (tmp_path / "folder.yaml").mkdir()

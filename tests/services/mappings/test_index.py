@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from services.kube.reflector import Item, ObjectMetadata, Objects, Store
 from services.mappings.index import EMPTY_INDEX, MappingIndex, build_index
 from services.mappings.kinds import ACCELERATOR_FUNCTION, TABLE
-from services.mappings.model import Entry, read_entry
+from services.mappings.model import MappingEntry, read_entry
 from services.mappings.source import indexed, read_item
 from tests.services.building import ARRIA, NLB0, NLB3, STRATIX, Object, function, region
 
@@ -24,11 +24,13 @@ def item(obj: Object) -> Item:
     return Item(metadata, msgspec.Raw(json.dumps(obj["spec"]).encode()))
 
 
-def stores() -> dict[str, Store[Entry]]:
+def stores() -> dict[str, Store[MappingEntry]]:
     return {kind: Store(partial(read_item, kind), lambda: None) for kind in TABLE}
 
 
-def snapshot(found: dict[str, Store[Entry]], before: MappingIndex = EMPTY_INDEX) -> MappingIndex:
+def snapshot(
+    found: dict[str, Store[MappingEntry]], before: MappingIndex = EMPTY_INDEX
+) -> MappingIndex:
     return indexed(before, found.values())
 
 
@@ -60,8 +62,8 @@ STEPS = st.lists(
 )
 
 
-def relist(store: Store[Entry], listed: Iterable[Object]) -> None:
-    objects: Objects[Entry] = {}
+def relist(store: Store[MappingEntry], listed: Iterable[Object]) -> None:
+    objects: Objects[MappingEntry] = {}
     for obj in listed:
         store.collect(item(obj), objects)
     store.replace(objects)

@@ -102,7 +102,7 @@ BAD_SPECS: list[tuple[Object, str]] = [
         ],
     ],
 )
-def test_what_can_not_serve_is_refused_with_a_sentence(obj: object, message: str) -> None:
+def test_unusable_mappings_are_refused_with_a_sentence(obj: object, message: str) -> None:
     with pytest.raises(InvalidMapping) as caught:
         parse(obj)
     assert str(caught.value) == message

@@ -59,7 +59,9 @@ def annotated(value: object) -> dict[str, Any]:
         (of(nodeSelector={"any": ""}) | {"sepc": {}}, 'there is no field "sepc"'),
     ],
 )
-def test_what_an_api_server_refuses_or_drops_is_named(obj: dict[str, Any], problem: str) -> None:
+def test_fields_that_an_api_server_refuses_or_drops_are_named(
+    obj: dict[str, Any], problem: str
+) -> None:
     found = wrong_type(obj["kind"], obj)
     unknown = [] if found else [*unknown_fields(obj["kind"], obj)]
     assert problem in "; ".join([found, *unknown])

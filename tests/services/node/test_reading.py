@@ -88,7 +88,7 @@ async def test_cards_are_not_read_in_a_mode_without_them(short_dir: Path, mode: 
     assert (found.cards.cards, found.cards.problems, node.measured) == ((), (), 0)
 
 
-async def test_what_is_allocated_during_a_reading_counts(short_dir: Path) -> None:
+async def test_devices_allocated_during_a_reading_count(short_dir: Path) -> None:
     node = Node(short_dir)
     held = {(AF_NLB0, "dfl-port.0"): (Holder("ns", "p", "c"),)}
     node.answers = [{}, held]

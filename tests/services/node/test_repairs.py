@@ -71,7 +71,7 @@ def test_a_port_that_makes_up_ever_new_errors_is_left_alone_in_the_end() -> None
         faulty(0x40, SILENT),
     ],
 )
-def test_what_is_no_error_or_no_answer_is_not_cleared(card_: Card) -> None:
+def test_ports_without_errors_or_answers_are_not_cleared(card_: Card) -> None:
     assert Node().look(card_) == []
 
 

@@ -86,7 +86,7 @@ def test_devices_get_the_names_that_are_mapped_to_what_is_in_them() -> None:
     assert names(PluginMode.AF) == [()]
 
 
-def test_what_is_unknown_has_no_name() -> None:
+def test_unknown_functions_have_no_name() -> None:
     broken = card(0, port("dfl-port.0", "", Problem("e", "m")))
     shown = rows(advertise(Inventory((broken,)), PluginMode.REGION), {})
     assert shown[0].resource == REGION

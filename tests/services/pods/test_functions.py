@@ -92,7 +92,7 @@ def test_ids_are_compared_in_canonical_spelling() -> None:
         ({"name": "FPGA_REGION_2", "value": ARRIA}, "FPGA_REGION_2 is set without FPGA_AFU_2"),
     ],
 )
-def test_what_does_not_belong_beside_a_good_pair_is_named(variable: Object, problem: str) -> None:
+def test_wrong_variables_beside_a_good_pair_are_named(variable: Object, problem: str) -> None:
     env = [*pair(1), variable]
     (message,) = problems(pod(container("app", {REGION: "2"}, env=env)))
     assert message.startswith(f'container "app": {problem}')

@@ -39,7 +39,7 @@ TEMPLATE: dict[str, Any] = {"spec": {"containers": [{"name": "app"}]}}
         ),
     ],
 )
-def test_whatever_makes_pods_shows_them(document: dict[str, Any], label: str) -> None:
+def test_pods_are_found_in_every_kind_of_workload(document: dict[str, Any], label: str) -> None:
     (found,) = find_pods(document)
     assert found.label == label
     assert found.manifest["spec"] == TEMPLATE["spec"]
@@ -121,7 +121,7 @@ def test_a_pod_is_read_in_what_json_knows_and_a_template_where_it_is() -> None:
         ({"kind": "Pod", "metadata": {"name": "p"}, "spec": 7}, "Pod p: the pod can't be read: "),
     ],
 )
-def test_what_is_no_manifest_is_named(document: object, problem: str) -> None:
+def test_documents_that_are_no_manifests_are_named(document: object, problem: str) -> None:
     with pytest.raises(InvalidManifest) as caught:
         list(find_pods(document))
     assert str(caught.value).startswith(problem)

@@ -52,7 +52,9 @@ def test_whole_quantities_are_counted(quantity: str, count: int) -> None:
         ("1e99999999999999999999", "is larger than any Kubernetes quantity"),
     ],
 )
-def test_what_is_no_count_is_refused_with_the_reason(quantity: str, problem: str) -> None:
+def test_quantities_that_are_no_counts_are_refused_with_a_reason(
+    quantity: str, problem: str
+) -> None:
     with pytest.raises(InvalidQuantity) as caught:
         parse_count(quantity)
     assert str(caught.value).endswith(f" {problem}")

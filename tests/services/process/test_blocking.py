@@ -76,7 +76,9 @@ async def test_a_call_runs_in_a_daemon_thread_of_its_key_which_ends(
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), TimeoutError("mine"), DeviceHung("inner")])
-async def test_what_a_call_raises_comes_back(calls: BlockingCalls, error: Exception) -> None:
+async def test_the_error_of_a_call_is_raised_to_its_caller(
+    calls: BlockingCalls, error: Exception
+) -> None:
     with pytest.raises(type(error), match=f"^{error}$"):
         await run(calls, partial(raise_, error))
     assert await run(calls, lambda: 1) == 1

@@ -102,7 +102,7 @@ def test_times_have_a_unit_or_count_seconds(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1d2h", "9" * 30 + "d", "1e3"])
-def test_what_is_no_time_is_refused(text: str) -> None:
+def test_other_texts_than_times_are_refused(text: str) -> None:
     assert refusal(CERT | {"interval": text}).startswith("--interval: a time is a number with ms,")
 
 

@@ -22,7 +22,7 @@ def test_long_text_is_cut_with_an_ellipsis(text: str, limit: int, clipped: str) 
         ("\u202eevil", "\\u202eevil"),
     ],
 )
-def test_what_a_terminal_would_act_on_is_escaped(text: str, shown: str) -> None:
+def test_control_characters_of_terminals_are_escaped(text: str, shown: str) -> None:
     assert plain(text) == shown
     assert quote(text) == f'"{shown}"'
 

@@ -27,7 +27,7 @@ async def test_the_first_of_several_is_named_and_the_others_end() -> None:
     assert asyncio.all_tasks() <= before
 
 
-async def test_what_the_first_raises_comes_out_and_a_cancelled_wait_leaves_nothing() -> None:
+async def test_the_error_of_the_first_is_raised_and_a_cancelled_wait_leaves_nothing() -> None:
     with pytest.raises(ValueError, match="no"):
         await first_of({"slow": never(), "broken": failing()})
     before = asyncio.all_tasks()

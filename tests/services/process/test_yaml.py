@@ -124,7 +124,7 @@ def laughing(name: str) -> str:
         f"a: &x {{k{'l' * 1000}: 1}}\nb: {{<<: [{', '.join(['*x'] * 2000)}]}}",
     ],
 )
-def test_what_aliases_may_stand_for_is_bounded(text: str) -> None:
+def test_the_size_of_aliases_is_bounded(text: str) -> None:
     (message,) = values(text)
     assert "the aliases of this text stand for too much" in str(message)
     many = values("---\n".join([f"a: &x {'l' * 1000}\nb: [*x, *x]\n"] * 1000))
@@ -237,6 +237,6 @@ def test_json_is_yaml(objects: list[dict[str, object]]) -> None:
 
 
 @given(st.binary() | st.text(alphabet="-. \n\r&*[]{}:?|>%#'\"!a1\ufeff").map(str.encode))
-def test_whatever_the_text_it_ends_and_raises_nothing(text: bytes) -> None:
+def test_reading_any_text_ends_without_an_error(text: bytes) -> None:
     numbers = [found.number for found in read(text)]
     assert numbers == list(range(1, len(numbers) + 1))

@@ -92,7 +92,7 @@ def to_outside(taking: Path) -> None:
     ("place", "words"),
     [(to_nowhere, "no errors/clear"), (to_outside, ""), (os.mkfifo, "")],
 )
-def test_what_is_not_a_file_of_the_card_is_not_written(
+def test_links_and_pipes_in_place_of_a_register_are_not_written(
     tmp_path: Path, place: Callable[[Path], None], words: str
 ) -> None:
     node, outside = Node(tmp_path, "opae"), tmp_path / "outside"

@@ -68,16 +68,14 @@ def test_a_port_is_opened_alone_and_who_has_it_is_asked_for(
         (errno.EBUSY, DeviceBusy, "the device is in use"),
     ],
 )
-def test_what_the_system_says_is_told_in_our_words(
-    code: int, kind: type[HardwareError], words: str
-) -> None:
+def test_errors_of_the_system_become_ours(code: int, kind: type[HardwareError], words: str) -> None:
     told = translated(OSError(code, os.strerror(code)), "x can't be opened")
     assert type(told) is kind
     assert re.match(rf"x can't be opened: .*{words}", str(told), re.IGNORECASE)
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "x"), DeviceRefused("x")])
-def test_whatever_goes_wrong_with_a_port_that_has_gone_is_that_it_has_gone(
+def test_every_error_of_a_removed_port_says_that_it_is_gone(
     rack: Rack, driver: str, error: Exception
 ) -> None:
     address = rack.add_card(CardSpec(driver))

@@ -151,7 +151,7 @@ def test_a_port_that_is_released_to_a_virtual_function_is_reset_and_not_programm
     assert bench.ensure().programmed
 
 
-def test_what_can_not_be_recorded_is_programmed_again(
+def test_a_port_without_a_written_record_is_programmed_again(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(_: int) -> None:

@@ -40,5 +40,5 @@ def test_a_function_has_its_ids_and_names_its_physical_one(
     assert read_function(Sysfs(tmp_path), "0000:5e:00.0", FOLDER) == expected
 
 
-def test_what_is_not_on_the_bus_has_an_address_alone(tmp_path: Path) -> None:
+def test_a_function_that_is_not_on_the_bus_has_only_its_address(tmp_path: Path) -> None:
     assert read_function(Sysfs(tmp_path), "0000:5e:00.0") == PciFunction("0000:5e:00.0")

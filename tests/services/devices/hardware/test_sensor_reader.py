@@ -65,7 +65,7 @@ def test_a_card_tells_its_temperature_its_power_and_its_errors(tmp_path: Path, d
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-def test_what_a_card_lacks_or_garbles_is_left_out(tmp_path: Path, driver: str) -> None:
+def test_missing_and_garbled_sensors_are_left_out(tmp_path: Path, driver: str) -> None:
     rack = lay_out(tmp_path, [CardSpec(driver)])
     names, engine = rack.places(rack.addresses[0]), engine_of(rack)
     write(engine / names["temperature_file"], "\0" * 4096)
