@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from accelbind.doctor.model import AS_ROOT, Line, Subject, failed, ok, unseen, warning
+from accelbind.doctor.model import AS_ROOT, CheckTarget, Line, failed, ok, unseen, warning
 from accelbind.node_devices import FoundDevices, NodeDevices
 from accelbind.plain_port import PlainPort
 from plugin.settings import PluginSettings
