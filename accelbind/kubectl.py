@@ -85,14 +85,16 @@ class Target:
         return DEFAULT_NAMESPACE
 
     @contextlib.contextmanager
-    def access(self) -> Iterator[Access]:
+    def access(self, *, apart: bool = False) -> Iterator[Access]:
         """Access to the cluster; `kubectl proxy` runs inside the block if it is kubectl's.
+
+        Signals to the process group do not reach a proxy that runs `apart`, nor can it prompt.
 
         Raises:
             ClusterError: There is no cluster, no kubectl, or it does not start.
         """
         if self._is_kubectls:
-            with self._proxy() as access:
+            with self._proxy(apart=apart) as access:
                 yield access
             return
         found = find_access(self.api_server)
@@ -128,13 +130,13 @@ class Target:
         return done.stdout.strip()
 
     @contextlib.contextmanager
-    def _proxy(self) -> Iterator[Access]:
+    def _proxy(self, *, apart: bool) -> Iterator[Access]:
         kubectl, (read_end, write_end) = self._kubectl(), os.pipe()
         with tempfile.TemporaryDirectory(prefix="accelbind-", ignore_cleanup_errors=True) as folder:
             watched = ("sh", "-c", _UNTIL_THE_PIPE_ENDS, "sh", f"/dev/fd/{read_end}", folder)
             command = [*watched, *kubectl, "proxy"]
             with subprocess.Popen(  # noqa: S603 - the same
-                command, stdout=subprocess.PIPE, pass_fds=[read_end]
+                command, stdout=subprocess.PIPE, pass_fds=[read_end], start_new_session=apart
             ) as process:
                 os.close(read_end)
                 try:

@@ -159,6 +159,17 @@ def test_kubectl_ends_with_the_command_however_that_ends(
         eventually(lambda: not any(short_dir.iterdir()), what="its folder is gone")
 
 
+@pytest.mark.parametrize("apart", [False, True])
+def test_kubectl_has_the_terminal_or_is_apart_from_its_signals(api: Path, *, apart: bool) -> None:
+    with Target(kubeconfig=api).access(apart=apart) as access:
+        folder = access.server.removeprefix("unix:").removesuffix("/socket").encode()
+        lines = {each: (each / "cmdline").read_bytes() for each in Path("/proc").glob("[0-9]*")}
+        kubectl = [each for each, line in lines.items() if folder in line and b"sh\0" not in line]
+        sessions = {os.getsid(int(each.name)) for each in kubectl}
+    assert len(sessions) == 1
+    assert (sessions != {os.getsid(0)}) is apart
+
+
 def test_kubectl_ends_before_a_command_has_ended(api: Path, short_dir: Path) -> None:
     done = check("--kubeconfig", api, TMPDIR=str(short_dir))
     assert done.returncode == 0

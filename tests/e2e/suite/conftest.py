@@ -25,10 +25,13 @@ HOSTS = pytest.StashKey[Hosts]()
 
 @pytest.fixture(scope="session")
 def settings() -> Iterator[Settings]:
-    """The settings, with the address of the API server: of one `kubectl proxy` for all."""
+    """The settings, with the address of the API server: of one `kubectl proxy` for all.
+
+    Ctrl-C does not end it, so that what was made in the cluster can be removed.
+    """
     given = read()
     try:
-        with Target(given.api_server, given.kubeconfig).access() as access:
+        with Target(given.api_server, given.kubeconfig).access(apart=True) as access:
             yield given.model_copy(update={"api_server": access.server})
     except AccelbindError as error:
         pytest.exit(f"the API server can't be reached: {error}", returncode=2)
