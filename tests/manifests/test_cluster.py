@@ -134,9 +134,6 @@ def test_other_overlays_give_the_plugin_those_rights_or_less(tmp_path: Path) -> 
     assert af < develop == rights(own_overlay(tmp_path, "enforce-mappings")) < region
 
 
-# Which pods the webhooks review
-
-
 # What the certificates' account may change, by the expressions of its policy
 
 

@@ -78,6 +78,7 @@ LISTS: list[Any] = [
     [{"name": "a"}, ASKING[0]],
     [{"resources": {"limits": None, "requests": {"accelbind.dev/x": None}}}],
     [{"name": "a"}, {"resources": {"limits": {"nvidia.com/gpu": "1"}}}],
+    [{"resources": {"requests": {"nvidia.com/gpu": "1"}}}],
     [{"resources": {"limits": {"nvidia.example/gpu": "1"}}}],
 ]
 OF_THE_POD: list[Any] = ["absent", None, {}, {"limits": None}, ASKING[1]["resources"]]
