@@ -80,8 +80,15 @@ def use(name: str, units: int, *wants: str, kind: str = "app") -> sharing.Region
     return sharing.RegionUse(ref, {"r": units}, {"r": Counter(("region", want) for want in wants)})
 
 
-def test_a_container_without_functions_takes_either_of_two_devices() -> None:
-    uses = [use("i", 2, "f", "g", kind="init"), use("a", 1)]
+@pytest.mark.parametrize(
+    "uses",
+    [
+        [use("i", 2, "f", "g", kind="init"), use("a", 1)],
+        # Of three units two want f and g, and the third may keep the second f.
+        [use("i", 2, "f", "f", kind="init"), use("a", 3, "f", "g")],
+    ],
+)
+def test_units_for_any_function_take_what_nobody_wants(uses: list[sharing.RegionUse]) -> None:
     assert list(sharing.conflicts(uses)) == []
 
 
