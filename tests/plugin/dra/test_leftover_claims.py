@@ -335,6 +335,19 @@ async def test_a_leftover_claim_stays_while_it_may_be_used(
         assert bed.left == []
 
 
+@pytest.mark.usefixtures("kubelet")
+async def test_a_claim_of_another_uid_or_without_our_devices_is_none(bed: Bed, fpga: str) -> None:
+    """A claim of a user outlives its pods."""
+    for uid in ("another", UID):
+        async with bed.running() as dra:
+            await bed.ready(first(fpga))
+            assert len(await dra.parts.leftover_claims.problems()) == 1
+            left = claim("first", *[result(fpga)] * (uid != UID), uid=uid)
+            bed.api.put(left)
+            await observed(dra)
+            assert bed.left == []
+
+
 async def test_the_pods_of_a_claim_are_those_that_the_kubelet_names(
     bed: Bed, kubelet: Kubelet, fpga: str
 ) -> None:

@@ -232,6 +232,18 @@ async def test_a_node_that_is_made_anew_owns_its_slices_after_three_writes(node:
         await eventually_async(lambda: not node.publisher.error)
 
 
+async def test_a_device_that_the_plugin_gave_out_is_published_once_it_is_free(
+    node: FakeNode,
+) -> None:
+    set_state(node.state, holders={("fpga.intel.com/af-x", "dfl-port.1"): (HOLDER,)})
+    async with node.publishing(card(0)):
+        node.scan(card(0), card(1), card(2))
+        await node.shows(card(0), card(2))
+        set_state(node.state, holders={})
+        node.scan(card(0), card(1))
+        await node.shows(card(0), card(1))
+
+
 async def test_a_claimed_device_shows_what_the_claim_got_also_after_a_restart(
     node: FakeNode,
 ) -> None:
