@@ -196,13 +196,15 @@ def test_one_slice_keeps_its_generation_whatever_changes() -> None:
     assert {each.generation for each in pool.stored.values()} == {1}
 
 
-def test_a_change_within_one_of_two_slices_is_one_write() -> None:
+def test_a_change_within_one_of_two_slices_is_one_write_and_in_both_a_generation() -> None:
     pool = Pool()
     before = slices(*range(70))
     pool.want(before)
     after = [before[0], [{**before[1][0], "attributes": {}}, *before[1][1:]]]
     assert pool.want(after) == 1
     assert pool.devices() == [*after[0], *after[1]]
+    assert pool.want(slices(*range(1, 70))) == 2, "a change in both"
+    assert {each.generation for each in pool.stored.values()} == {2}
 
 
 WANTED = st.builds(
