@@ -59,13 +59,12 @@ def manifest_problems(found: FoundPod) -> Iterator[str]:
 
 def _places(found: FoundPod, root: str) -> Iterator[FieldPlace]:
     """Yield the objects whose fields are checked."""
-    spec = found.manifest.get("spec")
+    spec = found.manifest.get("spec") or {}
     yield root, found.manifest, _TEMPLATE if root else _POD
     yield f"{root}spec.", spec, _SPEC
-    if isinstance(spec, dict):
-        yield f"{root}spec.resources.", spec.get("resources"), _RESOURCES
-        for group in _CONTAINERS:
-            for number, container in enumerate(spec.get(group) or ()):
-                path = f"{root}spec.{group}[{number}]."
-                yield path, container, _CONTAINER
-                yield f"{path}resources.", container.get("resources"), _RESOURCES
+    yield f"{root}spec.resources.", spec.get("resources"), _RESOURCES
+    for group in _CONTAINERS:
+        for number, container in enumerate(spec.get(group) or ()):
+            path = f"{root}spec.{group}[{number}]."
+            yield path, container, _CONTAINER
+            yield f"{path}resources.", container.get("resources"), _RESOURCES

@@ -103,7 +103,7 @@ async def refused(api: ApiServerStandIn, certificates: Json, home: Path, *option
         [
             *(str(helm()), "template", "accelbind", str(CHART), "--dry-run=server"),
             *("--namespace", NAMESPACE, "--values", "-"),
-            *("--api-server", api.address),
+            *("--kubeconfig", str(api.kubeconfig_path)),
             *options,
         ],
         input=values.encode(),

@@ -91,7 +91,7 @@ def test_the_plugin_understands_its_settings(overlay: str, settings: Read) -> No
 
 def test_the_dra_driver_understands_its_settings(settings: Read) -> None:
     container = container_of("dra", "accelbind-plugin")
-    assert container["args"] == ["dra"]
+    assert container["args"] == ["plugin", "--api=dra"]
     found = settings(container)
     assert (found["node-name"], found["host-root"]) == ("node-1", "/")
     assert (found["programming"], found["clear-errors"]) == ("on-prepare", True)
