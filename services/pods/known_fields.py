@@ -6,7 +6,7 @@ ignores such a field with a warning, and kubectl refuses it.
 
 import difflib
 from collections.abc import Iterator
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from services.pods.manifests import FoundPod
 from services.process.text import plain, quote
@@ -59,7 +59,7 @@ def manifest_problems(found: FoundPod) -> Iterator[str]:
 
 def _places(found: FoundPod, root: str) -> Iterator[FieldPlace]:
     """Yield the objects whose fields are checked."""
-    spec = found.manifest.get("spec") or {}
+    spec: Any = found.manifest.get("spec") or {}  # an object: `found.pod` was read from it
     yield root, found.manifest, _TEMPLATE if root else _POD
     yield f"{root}spec.", spec, _SPEC
     yield f"{root}spec.resources.", spec.get("resources"), _RESOURCES
