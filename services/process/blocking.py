@@ -15,7 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -63,19 +63,15 @@ class _Job(Generic[T]):
         else:
             self.future.set_result(result)
 
-
-@dataclass(frozen=True, slots=True)
-class _Begun(Generic[T]):
-    """One of many calls that was begun."""
-
-    key: str
-    job: _Job[T]
-    future: "asyncio.Future[T]"
+    @property
+    def is_done(self) -> bool:
+        """Whether it has returned."""
+        return self.future.done()
 
     def result(self) -> T | HardwareError:
         """The result, or why there is none; what else the call raised is raised."""
-        if self.future.cancelled():
-            return DeviceHung(self.job.hangs)
+        if not self.is_done or self.future.cancelled():
+            return DeviceHung(self.hangs)
         error = self.future.exception()
         return error if isinstance(error, HardwareError) else self.future.result()
 
@@ -159,30 +155,52 @@ class BlockingCalls:
         They are made in turn until one is slow: all others are made at once then. So those that
         hang delay the rest by `SLOW_SECONDS`, and together the answer by the `timeout` more.
         """
-        begun: list[_Begun[T] | HardwareError] = []
-        is_in_turn, is_over = True, False
+        begun: list[_Job[T] | HardwareError] = []
+        is_over, late = threading.Event(), set[_Job[T]]()
         try:
-            for each in calls:
-                try:
-                    job = self._submit(each.key, each.make, timeout, each.what)
-                except HardwareError as error:
-                    begun.append(error)
-                    continue
-                future = asyncio.wrap_future(job.future)
-                begun.append(_Begun(each.key, job, future))
-                if is_in_turn:
-                    await asyncio.wait([future], timeout=min(SLOW_SECONDS, timeout))
-                    is_in_turn = future.done()
-            if left := [each.future for each in begun if isinstance(each, _Begun)]:
-                await asyncio.wait(left, timeout=timeout)
-            is_over = True
+            # In a thread of its own: a round of the event loop for each call would cost more than
+            # most calls.
+            await asyncio.to_thread(self._begin_each, calls, timeout, begun, is_over)
+            late.update(each for each in begun if isinstance(each, _Job) and not each.is_done)
+            if late:
+                await asyncio.to_thread(wait, [job.future for job in late], timeout)
+                late = {job for job in late if not job.is_done}
+                for job in late:
+                    job.future.cancel()  # before it begins; a running call can't be cancelled
+        except asyncio.CancelledError:
+            late.clear()
+            raise
         finally:
-            for one in begun:
-                if isinstance(one, _Begun):
-                    is_late = is_over and not one.future.done()
-                    one.future.cancel()
-                    self._leave(one.key, one.job, late=is_late)
+            is_over.set()
+            for call, one in zip(calls, begun, strict=False):
+                if isinstance(one, _Job):
+                    self._leave(call.key, one, late=one in late)
         return [each if isinstance(each, HardwareError) else each.result() for each in begun]
+
+    def _begin_each(
+        self,
+        calls: Sequence[Call[T]],
+        timeout: float,
+        begun: "list[_Job[T] | HardwareError]",
+        is_over: threading.Event,
+    ) -> None:
+        """Begin calls, in turn until one is slow, unless their caller has gone."""
+        is_in_turn = True
+        for each in calls:
+            if is_over.is_set():
+                return
+            try:
+                job = self._submit(each.key, each.make, timeout, each.what)
+            except HardwareError as error:
+                begun.append(error)
+                continue
+            begun.append(job)
+            if is_over.is_set():  # since a moment
+                self._leave(each.key, job, late=False)
+                return
+            if is_in_turn:
+                done, _ = wait([job.future], timeout=min(SLOW_SECONDS, timeout))
+                is_in_turn = bool(done)
 
     def _submit(self, key: str, call: Callable[[], T], timeout: float, what: str) -> _Job[T]:
         job = _Job(call, f"{what} hangs: no answer within {timeout:g} s")
