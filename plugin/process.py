@@ -1,8 +1,8 @@
 """The process of a node: how it starts, serves its devices by one API, and ends.
 
-It waits for the node's lock: one accelbind per node. SIGTERM or SIGINT ends it. Claims that are
-being prepared are finished before; a container that is about to start is asked for again by the
-kubelet, and what was being programmed for it is programmed anew.
+It waits for the node's lock: one accelbind per node. SIGTERM or SIGINT ends it. It finishes claims
+that are being prepared. A container that is about to start waits for the next process: the kubelet
+asks again, and that process programs the container's card.
 """
 
 import asyncio

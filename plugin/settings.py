@@ -101,10 +101,11 @@ class PluginSettings(NodeSettings, ModeSettings):
     @model_validator(mode="after")
     def _of_api(self) -> Self:
         if self.api is Api.DRA:
-            for name in sorted({"mode", "units", "cdi"} & self.model_fields_set):
+            given = sorted({"mode", "units", "cdi"} & self.model_fields_set)
+            if given:
                 raise ValueError(
-                    f"--{name} is for --api device-plugin: remove it, since claims choose what they"
-                    " get, and get it by CDI"
+                    f"{listing([f'--{name}' for name in given])}: not with --api dra, where claims"
+                    " choose what they get, and get it by CDI"
                 )
         known = _OF_API[self.api]
         if self.programming not in known:

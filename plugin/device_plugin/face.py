@@ -34,6 +34,7 @@ from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError, KubeletError
 from services.process.outage import Outage
+from services.process.retry import Backoff
 from services.process.text import count
 from services.programming.records import FOLDER, PortRecords
 
@@ -53,12 +54,7 @@ HOOK_SOCKET: Final = "hook.sock"
 class DevicePlugin:
     """Serves a node's devices in one mode."""
 
-    def __init__(
-        self,
-        mode: PluginMode,
-        settings: PluginSettings,
-        process: NodeProcess,
-    ) -> None:
+    def __init__(self, mode: PluginMode, settings: PluginSettings, process: NodeProcess) -> None:
         calls = process.calls
         self.mode = mode
         self.metrics = PluginMetrics(process.registry)
@@ -192,7 +188,7 @@ class DevicePlugin:
             "what an ended process has left in the kubelet is known",
             level="info",
         )
-        checks = 0
+        checks, backoff = 0, Backoff(LEFTOVER_SECONDS)
         while checks < LEFTOVER_CHECKS:
             try:
                 left, served = await self._find_left()
@@ -200,13 +196,14 @@ class DevicePlugin:
                 if isinstance(error.__cause__, FileNotFoundError):  # no plugin ever served here
                     return
                 outage.failed(str(error))
-            else:
-                outage.ended()
-                checks += 1
-                self._counted.take_over(left - served)
-                self.node.state.rescan.request()
-                if not left & served:
-                    return
+                await asyncio.sleep(backoff.pause())
+                continue
+            outage.ended()
+            checks += 1
+            self._counted.take_over(left - served)
+            self.node.state.rescan.request()
+            if not left & served:
+                return
             await asyncio.sleep(LEFTOVER_SECONDS)
 
     async def _find_left(self) -> tuple[frozenset[str], frozenset[str]]:
@@ -235,8 +232,9 @@ class DevicePlugin:
 
     def _server(self, resource: str, devices: Mapping[str, Device], path: Path) -> DeviceListServer:
         if not devices:
-            # What pods still have of it started in another mode, or as another function: a start
-            # must not fail because the kubelet finds no endpoint, or one with rules of this mode.
+            # Pods that still have devices of it got them in another mode, or as another function.
+            # Their containers may restart: with no endpoint, or one with rules of this mode, the
+            # kubelet would not start them.
             return DeviceListServer(resource, devices, path, self._counted)  # type: ignore[abstract]
         return ResourceServer(
             resource,

@@ -15,7 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -76,6 +76,23 @@ class _Job(Generic[T]):
         return error if isinstance(error, HardwareError) else self.future.result()
 
 
+@dataclass(eq=False, slots=True)
+class _Batch(Generic[T]):
+    """Many calls, begun from two sides: by a thread in turn, and by their caller."""
+
+    left: deque[tuple[int, Call[T]]]
+    """The calls that are not begun, by their numbers."""
+    begun: dict[int, _Job[T] | HardwareError] = field(default_factory=dict)
+    over: "Future[None]" = field(default_factory=Future)
+    """Done once the thread finds none left."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    """For beginning one."""
+
+    @property
+    def jobs(self) -> list[_Job[T]]:
+        return [each for each in self.begun.values() if isinstance(each, _Job)]
+
+
 @dataclass(slots=True)
 class _KeyQueue:
     """The calls of a key."""
@@ -132,7 +149,7 @@ class BlockingCalls:
             DeviceHung: The call took too long, or an earlier call of this key hangs.
             HardwareError: No thread can be started.
         """
-        job = self._submit(key, call, timeout, what)
+        job, _ = self._submit(key, call, timeout, what)
         future, is_late = asyncio.wrap_future(job.future), False
         try:
             await asyncio.wait([future], timeout=timeout)
@@ -152,62 +169,88 @@ class BlockingCalls:
     ) -> list[T | HardwareError]:
         """Make many calls, of which some may hang; return the results in their order.
 
-        They are made in turn until one is slow: all others are made at once then. So those that
-        hang delay the rest by `SLOW_SECONDS`, and together the answer by the `timeout` more.
+        A thread makes them in turn until one is slow, which it is left with: all others are begun
+        at once then. So those that hang delay the rest by `SLOW_SECONDS`, and together the answer
+        by the `timeout` more.
         """
-        begun: list[_Job[T] | HardwareError] = []
-        is_over, late = threading.Event(), set[_Job[T]]()
+        batch, late = _Batch[T](deque(enumerate(calls))), list[_Job[T]]()
         try:
-            # In a thread of its own: a round of the event loop for each call would cost more than
-            # most calls.
-            await asyncio.to_thread(self._begin_each, calls, timeout, begun, is_over)
-            late.update(each for each in begun if isinstance(each, _Job) and not each.is_done)
+            await self._wait_in_turn(batch, timeout)
+            while batch.left:
+                self._begin_next(batch, timeout)
+            late = [job for job in batch.jobs if not job.is_done]
             if late:
                 await asyncio.to_thread(wait, [job.future for job in late], timeout)
-                late = {job for job in late if not job.is_done}
+                late = [job for job in late if not job.is_done]
                 for job in late:
                     job.future.cancel()  # before it begins; a running call can't be cancelled
         except asyncio.CancelledError:
             late.clear()
             raise
         finally:
-            is_over.set()
-            for call, one in zip(calls, begun, strict=False):
+            with batch.lock:
+                batch.left.clear()
+            for number, one in batch.begun.items():
                 if isinstance(one, _Job):
-                    self._leave(call.key, one, late=one in late)
-        return [each if isinstance(each, HardwareError) else each.result() for each in begun]
+                    self._leave(calls[number].key, one, late=one in late)
+        results = (batch.begun[number] for number in range(len(calls)))
+        return [each.result() if isinstance(each, _Job) else each for each in results]
 
-    def _begin_each(
-        self,
-        calls: Sequence[Call[T]],
-        timeout: float,
-        begun: "list[_Job[T] | HardwareError]",
-        is_over: threading.Event,
-    ) -> None:
-        """Begin calls, in turn until one is slow, unless their caller has gone."""
-        is_in_turn = True
-        for each in calls:
-            if is_over.is_set():
+    async def _wait_in_turn(self, batch: "_Batch[T]", timeout: float) -> None:  # noqa: ASYNC109 - the calls go on after it
+        """Have a thread make calls in turn; return once it has made all, or one is slow."""
+        # A thread and a round of the event loop for each would cost more than most calls.
+        thread = threading.Thread(target=self._make_in_turn, args=(batch, timeout), daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # too many threads: each call says so
+            return
+        over, before = asyncio.wrap_future(batch.over), -1
+        try:
+            while not over.done() and before != len(batch.begun):
+                before = len(batch.begun)
+                await asyncio.wait([over], timeout=min(SLOW_SECONDS, timeout) / 2)
+        finally:
+            over.cancel()
+
+    def _make_in_turn(self, batch: "_Batch[T]", timeout: float) -> None:
+        while batch.left:
+            self._begin_next(batch, timeout, in_turn=True)
+        with suppress(InvalidStateError):  # nobody waits any more
+            batch.over.set_result(None)
+
+    def _begin_next(self, batch: "_Batch[T]", timeout: float, *, in_turn: bool = False) -> None:
+        """Begin the next call of a batch, in a thread of its own, or make it now `in_turn`."""
+        with batch.lock:
+            if not batch.left:  # the other side was faster
                 return
+            number, call = batch.left.popleft()
             try:
-                job = self._submit(each.key, each.make, timeout, each.what)
+                job, queue = self._submit(
+                    call.key, call.make, timeout, call.what, starts=not in_turn
+                )
             except HardwareError as error:
-                begun.append(error)
-                continue
-            begun.append(job)
-            if is_over.is_set():  # since a moment
-                self._leave(each.key, job, late=False)
+                batch.begun[number] = error
                 return
-            if is_in_turn:
-                done, _ = wait([job.future], timeout=min(SLOW_SECONDS, timeout))
-                is_in_turn = bool(done)
+            batch.begun[number] = job
+        if queue is not None:
+            self._work(queue)
+        elif in_turn:  # another thread works for this key
+            wait([job.future], timeout)
 
-    def _submit(self, key: str, call: Callable[[], T], timeout: float, what: str) -> _Job[T]:
-        job = _Job(call, f"{what} hangs: no answer within {timeout:g} s")
+    def _submit(
+        self, key: str, call: Callable[[], T], timeout: float, what: str, *, starts: bool = True
+    ) -> "tuple[_Job[T], _KeyQueue | None]":
+        """Queue a call; return what the caller has to work on, unless a thread of the key `starts`.
+
+        Raises:
+            HardwareError: An earlier call hangs, or there is no thread.
+        """
+        job, own = _Job(call, f"{what} hangs: no answer within {timeout:g} s"), None
         with self._lock:
             queue = self._queues.get(key)
             if queue is None:
-                queue = self._start(key, what)
+                queue = self._add(key, what, starts=starts)
+                own = None if starts else queue
             elif time.monotonic() - queue.started >= timeout:
                 # If its caller was cancelled before its own timeout, this caller's counts.
                 queue.note_timeout()
@@ -217,14 +260,16 @@ class BlockingCalls:
                 refused = f"{what} was not tried, since {hangs}"
                 raise DeviceHung(hangs if hangs == job.hangs else refused)
             queue.waiting.append(job)
-        return job
+        return job, own
 
-    def _start(self, key: str, what: str) -> _KeyQueue:
+    def _add(self, key: str, what: str, *, starts: bool) -> _KeyQueue:
         if len(self._queues) >= self._max_threads:
             raise HardwareError(
                 f"{what} was not tried: {len(self._queues)} other calls run already"
             )
         queue = self._queues[key] = _KeyQueue(key)
+        if not starts:
+            return queue
         # A daemon: one that hangs doesn't keep the process from exiting.
         thread = threading.Thread(target=self._work, args=(queue,), name=key, daemon=True)
         try:

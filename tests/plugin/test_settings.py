@@ -37,6 +37,9 @@ def test_a_domain_that_only_looks_like_one_of_kubernetes_is_taken() -> None:
         ({"scan_interval": "0"}, "--scan-interval: must be at least 50ms"),
         ({"cdi": True}, "--cdi names devices that a file in --cdi-dir describes"),
         ({"programming": "oci-hook"}, "--programming=oci-hook announces the hook"),
+        ({"api": "dra", "mode": "af", "units": "3"}, "--mode and --units: not with --api dra"),
+        ({"api": "dra", "programming": "oci-hook"}, "--programming oci-hook is not for --api dra"),
+        ({"programming": "on-prepare"}, "it must be prestart, oci-hook or none"),
         ({"ignore_errors": "bad-errors"}, "--ignore-errors"),
         ({"node_name": ""}, "--node-name"),
         *(
