@@ -17,7 +17,6 @@ from accelbind.doctor import (
     device_types,
     dra,
     kubelet,
-    limits,
     node,
     policy,
     pools,
@@ -73,12 +72,10 @@ CLUSTER: Final[Mapping[str, Find[Cluster]]] = {
     cluster.API_SERVER: cluster.check_api_server,
     "cluster.workloads": workloads.check_workloads,
     "cluster.other-suites": workloads.check_other_suites,
-    "cluster.nodes": pools.check_nodes,
     "cluster.pools": pools.check_pools,
     "cluster.webhooks": webhooks.check_webhooks,
     "cluster.served": certificates.check_served,
     "cluster.pending-pods": workloads.check_pending,
-    "cluster.limits": limits.check_limits,
     "cluster.policy": policy.check_policy,
 }
 
@@ -139,7 +136,7 @@ def doctor(
 
     On a node it checks the cards, the kubelet, CDI files, device types, the plugin
     and the DRA driver. In a cluster (with a kubeconfig) it checks workloads, nodes,
-    webhooks, certificates, other suites, limits of namespaces and pods that wait. It
+    webhooks, certificates, other suites and pods that wait. It
     changes nothing, needs no root, and reports what it could not check. For mappings
     see accelbind check mappings.
 

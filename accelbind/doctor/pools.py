@@ -1,16 +1,15 @@
 """Checks of `accelbind doctor`: plugin DaemonSets. Each node needs exactly one plugin."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from accelbind.doctor.cluster import APPLY, Cluster, Json, name_of, part
-from accelbind.doctor.model import CheckStatus, Line, failed, ok, skipped, warning
+from accelbind.doctor.model import Line, failed, ok, skipped, warning
 from accelbind.doctor.workloads import PLUGIN_CONTAINER, is_pool, read_nodes, read_offered
 from accelbind.survey import ENDED
 from plugin.mode import ANNOTATED, ANNOTATION
-from services.admission.findings import add_advertised
 from services.devices.model import PluginMode
 from services.names import DEVICE_DOMAIN, FUNCTION_PREFIX, REGION_PREFIX, UNIT_RESOURCE
 from services.process.objects import is_kind
@@ -96,65 +95,40 @@ def read_pools(cluster: Cluster) -> list[Pool]:
     ]
 
 
-def check_nodes(cluster: Cluster) -> Iterator[Line]:
-    """Do nodes offer accelerators?"""
-    offering = 0
-    nodes, published = cluster.once(read_nodes), cluster.once(read_offered)
-    prefixes = resource_prefixes(cluster)
-    for node in nodes:
-        name = name_of(node)
-        amounts, by_dra = dict(published.by_node.get(name, ())), published.healthy.get(name, 0)
-        # What a node that serves by DRA has in its status, a plugin has left there.
-        if not amounts and not by_dra:
-            amounts = add_advertised({}, node, prefixes)
-        gone = sorted(resource for resource, number in amounts.items() if not number)
-        if gone:
-            yield warning(
-                f"node {name} knows {', '.join(map(plain, gone))}, but has no device of it",
-                f"run accelbind doctor on {name}; ignore a resource that was removed: the kubelet"
-                " keeps its name",
-            )
-        offering += bool(by_dra) or any(amounts.values())
-    if offering:
-        yield ok(f"{count(offering, 'node')} offer{'s' if offering == 1 else ''} accelerators")
-    elif not cluster.once(read_pools):
-        yield skipped(f"there is no plugin DaemonSet in namespace {cluster.namespace}")
-    else:
-        yield failed(
-            f"none of {count(len(nodes), 'node')} offers an accelerator",
-            "run accelbind doctor on a node with cards; see cluster.pools; or --skip cluster.nodes"
-            " if such nodes come only on demand",
-        )
-
-
 def check_pools(cluster: Cluster) -> Iterator[Line]:
-    """Does one plugin DaemonSet cover each node with accelerators?"""
+    """Does one plugin DaemonSet cover each node with accelerators, and do nodes offer any?"""
     pools = cluster.once(read_pools)
     nodes: dict[Place, list[str]] = defaultdict(list)
-    published, prefixes = cluster.once(read_offered), resource_prefixes(cluster)
+    published, offering = cluster.once(read_offered), 0
+    types = (each for pool in pools for each in pool.prefixes)
+    prefixes = (*cluster.resources, f"{DEVICE_DOMAIN}/", *types)
     for node in cluster.once(read_nodes):
         name = name_of(node)
         by_dra = published.by_node.get(name) or published.healthy.get(name)
-        offers = bool(by_dra) or _has_capacity(node, prefixes)
+        # The kubelet counts devices for minutes after a plugin has ended: so a node that lost it,
+        # by an upgrade or with its label, is found.
+        offers = bool(by_dra) or _has(part(node, "status", "capacity"), prefixes)
         nodes[_place(node, pools, offers=offers)].append(name)
+        # What a node that serves by DRA has in its status, a plugin has left there.
+        amounts = published.by_node.get(name) or part(node, "status", "allocatable")
+        offering += bool(published.healthy.get(name)) or _has(amounts, prefixes)
     nodes.pop(("no accelerators",), None)
-    covered = len(nodes.pop(("covered",), ()))
+    covered = nodes.pop(("covered",), [])
     if not pools:
         yield _without_pools(cluster.namespace, nodes.get(("uncovered",), ()))
         return
-    lines = [_line(place, names, pools) for place, names in sorted(nodes.items())]
-    yield from lines
+    for place, names in sorted(nodes.items()):
+        yield _line(place, names, pools)
     yield from _other_modes(cluster.once(read_nodes), pools, cluster.namespace)
     yield from _shared_regions(cluster.once(read_nodes), pools)
-    if covered or all(line.state is not CheckStatus.FAILED for line in lines):
-        yield ok(f"plugins cover {count(covered, 'node')}")
-
-
-def resource_prefixes(cluster: Cluster) -> tuple[str, ...]:
-    """Starts of the names of all resources that accelbind serves. Raises as `Cluster.get`."""
-    pools = cluster.once(read_pools)
-    types = (each for pool in pools for each in pool.prefixes)
-    return (*cluster.resources, f"{DEVICE_DOMAIN}/", *types)
+    if not offering and not nodes:
+        yield failed(
+            f"plugins cover {count(len(covered), 'node')}, and none offers an accelerator",
+            "run accelbind doctor on a node with cards; or --skip cluster.pools if such nodes come"
+            " only on demand",
+        )
+    elif covered or not nodes:
+        yield ok(f"plugins cover {count(len(covered), 'node')}")
 
 
 def _place(node: Json, pools: Sequence[Pool], *, offers: bool) -> Place:
@@ -217,11 +191,8 @@ def _shared_regions(nodes: Sequence[Json], pools: Sequence[Pool]) -> Iterator[Li
         )
 
 
-def _has_capacity(node: Json, prefixes: tuple[str, ...]) -> bool:
-    # The kubelet counts devices for minutes after a plugin has ended: so a node that lost it, by an
-    # upgrade or with its label, is found.
-    amounts = part(node, "status", "capacity").items()
-    return any(key.startswith(prefixes) and str(amount) != "0" for key, amount in amounts)
+def _has(amounts: Mapping[str, object], prefixes: tuple[str, ...]) -> bool:
+    return any(key.startswith(prefixes) and str(each) != "0" for key, each in amounts.items())
 
 
 def untolerated_taints(pod_spec: Json, node: Json) -> list[str]:

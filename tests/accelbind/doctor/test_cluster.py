@@ -57,7 +57,7 @@ async def test_who_may_see_nothing_gets_one_cause(
     assert results.pop("cluster.api-server").state == state
     assert {result.state for result in results.values()} == {"unseen"}
     words = "RBAC" if state == "ok" else "cannot query the API server: see cluster.api-server"
-    assert words in told(results["cluster.nodes"])
+    assert words in told(results["cluster.pools"])
 
 
 # Webhook configurations --------------------------------------------------------------------------
@@ -200,17 +200,6 @@ async def test_other_suites_are_found(api: ApiServerStandIn) -> None:
     assert len(result.lines) == 3
 
 
-async def test_nodes_without_accelerators(api: ApiServerStandIn) -> None:
-    plugin = cluster.pools([cluster.daemonset()], [])
-    await expect(api, "cluster.nodes", "failed", "none of 0 nodes", answers=plugin)
-    await expect(api, "cluster.nodes", "skipped", "there is no plugin DaemonSet")
-    api.put(node_with("n1", {PHYSICAL: "0"}))
-    result = await expect(api, "cluster.nodes", "failed", answers=plugin)
-    assert [str(line.state) for line in result.lines] == ["warning", "failed"]
-    api.put(node_with("n2", {PHYSICAL: "1"}))
-    await expect(api, "cluster.nodes", "warning", "1 node offers")
-
-
 FPGA = cluster.attributes(type="fpga", interfaceID=A10_INTERFACE, afuID=NLB0)
 TAINTED = FPGA | {"taints": [{"key": "accelbind.dev/unhealthy", "effect": "NoSchedule"}]}
 REGION = f"fpga.intel.com/region-{A10_INTERFACE}"
@@ -220,44 +209,32 @@ TAINTED_RNG = cluster.attributes(type="rng") | {"taints": TAINTED["taints"]}
 
 
 @pytest.mark.parametrize(
-    ("offers", "states"),
+    ("offers", "state"),
     [
-        ([cluster.published("n1", FPGA)], ["ok"]),
-        ([cluster.published("n1", TAINTED)], ["warning", "failed"]),
-        (
-            [cluster.published("n1", FPGA), cluster.published("n1", generation=2)],
-            ["warning", "failed"],
-        ),
-        ([PUBLISHED_RNG, cluster.device_class("rng.accelbind.dev", RNG)], ["ok"]),
-        ([PUBLISHED_RNG], ["ok"]),
-        ([PUBLISHED_RNG, cluster.device_class("rng.accelbind.dev", "")], ["ok"]),
-        ([PUBLISHED_RNG, cluster.device_class("random", RNG)], ["ok"]),
-        ([cluster.published("n1", TAINTED_RNG)], ["warning", "failed"]),
-        ([cluster.published("n1", cluster.attributes(type="fpga"))], ["ok"]),
-        (
-            [cluster.published("n1", FPGA) | {"spec": {"driver": "gpu.nvidia.com"}}],
-            ["warning", "failed"],
-        ),
+        ([cluster.published("n1", FPGA)], "ok"),
+        ([cluster.published("n1", TAINTED)], "failed"),
+        ([cluster.published("n1", FPGA), cluster.published("n1", generation=2)], "failed"),
+        ([PUBLISHED_RNG, cluster.device_class("rng.accelbind.dev", RNG)], "ok"),
+        ([PUBLISHED_RNG], "ok"),
+        ([PUBLISHED_RNG, cluster.device_class("random", RNG)], "ok"),
+        ([cluster.published("n1", TAINTED_RNG)], "failed"),
+        ([cluster.published("n1", cluster.attributes(type="fpga"))], "ok"),
+        ([cluster.published("n1", FPGA) | {"spec": {"driver": "gpu.nvidia.com"}}], "failed"),
+        ([cluster.labelled("n2", {RNG: "1"})], "ok"),
+        ([cluster.labelled("n2", {RNG: "0"})], "failed"),
     ],
 )
-async def test_devices_published_to_dra_count_as_offered(
-    api: ApiServerStandIn, offers: list[Json], states: list[str]
+async def test_some_node_offers_an_accelerator(
+    api: ApiServerStandIn, offers: list[Json], state: str
 ) -> None:
-    """On a node that a plugin has served before."""
+    """Beside a node that a plugin has served before."""
     api.put(cluster.labelled("n1", {REGION: "0"}))
     for each in offers:
         api.put(each)
-    answers = cluster.pools([cluster.daemonset()], [cluster.plugin_on("n1")])
-    result = await expect(api, "cluster.nodes", states[-1], answers=answers)
-    assert [str(line.state) for line in result.lines] == states
-
-
-async def test_a_plugin_that_serves_only_device_types_offers_accelerators(
-    api: ApiServerStandIn,
-) -> None:
-    answers = cluster.pools([cluster.daemonset()], [cluster.plugin_on("n1")])
-    api.put(cluster.labelled("n1", {RNG: "1"}))
-    await expect(api, "cluster.nodes", "ok", "1 node offers", answers=answers)
+    pods = [cluster.plugin_on(node) for node in ("n1", "n2")]
+    answers = cluster.pools([cluster.daemonset()], pods)
+    words = "none offers an accelerator" if state == "failed" else "plugins cover"
+    await expect(api, "cluster.pools", state, words, answers=answers)
 
 
 @pytest.mark.parametrize(("others", "state"), [(1, "ok"), (0, "warning")])
@@ -363,76 +340,3 @@ def test_the_policies_that_are_expected_are_those_of_the_manifests() -> None:
     for each in found:
         (condition,) = each["spec"]["matchConditions"]
         assert f":{CERTS}$" in condition["expression"]
-
-
-# Limits of namespaces ----------------------------------------------------------------------------
-
-NAMED, GENERATED = "fpga.intel.com/nlb0", PHYSICAL
-TARGET, ALSO = "example.com/gpu", "example.com/nic"
-
-
-def limiting(kind: str, *limits: Json, **hard: Json) -> cluster.Answers:
-    """The answers of a cluster whose only LimitRange or ResourceQuota is this one."""
-    spec = {"limits": list(limits)} if limits else hard
-    item = {"metadata": {"namespace": "team-a", "name": "x"}, "spec": spec}
-    names = {"spec": {"target": {"resource": TARGET}, "alsoRequest": [{"resource": ALSO}]}}
-
-    def answer(request: Any) -> Json | None:
-        if request.path == "/apis/accelbind.dev/v1alpha1/accelerators":
-            return {"metadata": {}, "items": [names]}
-        if request.path in ("/api/v1/limitranges", "/api/v1/resourcequotas"):
-            return {"metadata": {}, "items": [item] if request.path.endswith(kind) else []}
-        return None
-
-    return answer
-
-
-@pytest.mark.parametrize(
-    ("limits", "state", "words"),
-    [
-        ([{"max": {NAMED: 2}, "default": {NAMED: 2}}], "failed", "refuses each pod of the"),
-        ([{"max": {GENERATED: "2"}, "default": {GENERATED: "0"}}], "ok", ""),
-        ([{"max": {TARGET: 2}}], "warning", "gives 2 to each container"),
-        ([{"min": {ALSO: 0}}], "failed", "requests without limits"),
-        ([{"max": {"device.accelbind.dev/x": 2}}], "warning", "gives 2 to each container"),
-    ],
-)
-async def test_limits_by_name_are_found(
-    api: ApiServerStandIn, limits: list[Json], state: str, words: str
-) -> None:
-    """All forms are in `test_limits`."""
-    answers = limiting("limitranges", *[{"type": "Container"} | each for each in limits])
-    await expect(api, "cluster.limits", state, words, answers=answers)
-
-
-@pytest.mark.parametrize(
-    ("counted", "state"),
-    [
-        (f"requests.{NAMED}", "warning"),
-        (f"requests.{GENERATED}", "ok"),
-        ("count/accelerators.accelbind.dev", "ok"),
-    ],
-)
-async def test_quotas_by_name_limit_nothing(
-    api: ApiServerStandIn, counted: str, state: str
-) -> None:
-    words = "limits nothing" if state == "warning" else ""
-    answers = limiting("resourcequotas", hard={counted: 1})
-    await expect(api, "cluster.limits", state, words, answers=answers)
-
-
-async def test_limits_are_checked_where_mappings_may_not_be_read(api: ApiServerStandIn) -> None:
-    answer = limiting("limitranges", {"type": "Container", "max": {NAMED: 2}})
-
-    def denied(request: Any) -> Json | int | None:
-        return 403 if "accelerators" in request.path else answer(request)
-
-    await expect(api, "cluster.limits", "failed", "refuses each pod of the", answers=denied)
-    await expect(api, "cluster.limits", "failed", "what Accelerators stand for", answers=denied)
-
-
-async def test_limits_that_may_not_be_read_are_unseen(api: ApiServerStandIn) -> None:
-    def denied(request: Any) -> int | None:
-        return 403 if request.path == "/api/v1/limitranges" else None
-
-    await expect(api, "cluster.limits", "unseen", "limitranges", "RBAC", answers=denied)

@@ -46,7 +46,7 @@ TWO = [*ONE, cluster.daemonset("accelbind-plugin-b", nodeSelector={"pool": "b"})
             ["failed"],
             "kubectl label node n1 n2 accelbind.dev/plugin=true, and what else",
         ),
-        (Scene([without_labels("n1", "0")], ONE), ["ok"], "plugins cover 0 nodes"),
+        (Scene([without_labels("n1", "0")], ONE), ["failed"], "plugins cover 0 nodes, and none"),
         (
             Scene(
                 [
