@@ -83,8 +83,8 @@ class WebhookCollector(Collector):
         """Return all metric families."""
         requests = CounterMetricFamily(
             "accelbind_admission_requests",
-            "Requests by endpoint, outcome and reason.",
-            labels=("endpoint", "outcome", "reason"),
+            "Requests by review, outcome and reason.",
+            labels=("review", "outcome", "reason"),
         )
         for labels, number in self._metrics.requests.items():
             requests.add_metric(labels, number)

@@ -172,7 +172,7 @@ def _of_devices(devices: Sequence[Device], holders: Holders) -> Iterator[Metric]
         "device_holder",
         "Which container has a device, as the kubelet tells, or which claim; always 1. The labels"
         " of a pod are empty where only the container is known.",
-        ("device", "resource", "namespace", "pod", "container", "claim"),
+        ("device", "resource", "holder_namespace", "holder_pod", "holder_container", "claim"),
         {
             (key, resource, each.namespace, each.pod, each.container, each.claim): 1
             for (resource, key), owners in sorted(holders.items())

@@ -14,8 +14,8 @@ OTHERS = {
     "apiserver_admission_webhook_fail_open_count",
 }
 """Prometheus' own and the API server's (kubernetes.io/docs/reference/instrumentation/metrics)."""
-GIVEN = {"job", "instance", "pod", "namespace", "node", "container", "endpoint", "service", "le"}
-"""Labels that scraping adds, and that of a histogram's buckets."""
+OF_TARGETS = {"job", "instance", "pod", "namespace", "node", "container", "endpoint", "service"}
+"""Labels that the Prometheus operator gives to targets: they win over those of a process."""
 SUFFIXES = {"counter": ("",), "histogram": ("_bucket", "_sum", "_count"), "gauge": ("",)}
 NAME = r"\b(?:accelbind|apiserver)_[a-z_]+|\bup\b"
 SELECTED = re.compile(rf"({NAME})(?:\{{([^}}]*)\}})?")
@@ -33,14 +33,17 @@ def dashboard() -> Json:
     return found
 
 
+def panels() -> Iterator[tuple[str, str]]:
+    for panel in dashboard()["panels"]:
+        for target in panel.get("targets", ()):
+            yield panel["title"], target["expr"]
+
+
 def expressions() -> Iterator[tuple[str, str]]:
     for rule in rules():
         yield rule["alert"], rule["expr"]
-    board = dashboard()
-    for panel in board["panels"]:
-        for target in panel.get("targets", ()):
-            yield panel["title"], target["expr"]
-    for variable in board["templating"]["list"]:
+    yield from panels()
+    for variable in dashboard()["templating"]["list"]:
         if "definition" in variable:
             yield variable["name"], variable["definition"]
 
@@ -83,7 +86,24 @@ def test_every_label_that_is_asked_for_is_one_of_the_code_or_of_scraping() -> No
         grouped = re.findall(r"by \(([^)]*)\)", expression)
         if "apiserver_" not in expression:
             used |= {label.strip() for each in grouped for label in each.split(",")}
-        assert used <= ours | GIVEN, title
+        assert used <= ours | OF_TARGETS | {"le"}, title
+
+
+def test_no_label_of_a_process_is_lost_to_one_of_its_target() -> None:
+    lost = {
+        (each.name, label)
+        for make in metrics.PROCESSES.values()
+        for each in metrics.shown(make())
+        for label in OF_TARGETS.intersection(each.labels)
+    }
+    assert lost == set()
+
+
+def test_panels_of_what_happens_show_0_where_nothing_has_happened() -> None:
+    happening = re.compile(r"\b(rate|increase)\(|_holder\b")
+    found = [(title, each) for title, each in panels() if happening.search(each)]
+    assert len(found) > 8
+    assert [title for title, each in found if "vector(0)" not in each] == []
 
 
 def test_every_alert_says_what_is_the_case_and_has_a_runbook_of_its_own() -> None:

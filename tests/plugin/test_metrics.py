@@ -103,9 +103,15 @@ def test_a_device_that_a_container_has_names_it(node: Node) -> None:
         ("nvidia.com/gpu", "0"): (Holder("ns", "p", "c"),),
     }
     set_state(node.state, holders=holders)
-    labels = {"device": "p0", "resource": "d/r", "namespace": "ns", "pod": "p", "claim": ""}
-    assert node.value("device_holder", container="c", **labels) == 1
-    assert node.value("device_holder", container="i", **labels) == 1
+    labels = {
+        "device": "p0",
+        "resource": "d/r",
+        "holder_namespace": "ns",
+        "holder_pod": "p",
+        "claim": "",
+    }
+    assert node.value("device_holder", holder_container="c", **labels) == 1
+    assert node.value("device_holder", holder_container="i", **labels) == 1
     assert "nvidia" not in node.text()
     set_state(node.state, holders={})
     assert "accelbind_device_holder{" not in node.text()

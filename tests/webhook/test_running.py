@@ -11,7 +11,7 @@ def test_metrics_count_what_was_answered_and_a_peer_without_goodbye_holds_up_no_
     start: Starter,
 ) -> None:
     webhook = start()
-    labels = '{endpoint="mutate",outcome="denied",reason="unknown-name"}'
+    labels = '{outcome="denied",reason="unknown-name",review="mutate"}'
     denied = f"accelbind_admission_requests_total{labels}"
     assert webhook.metric(denied) == 0
     assert not response_of(webhook.ask("/mutate", body(pod("fpga.intel.com/no"))).body)["allowed"]
