@@ -10,7 +10,8 @@ from services.admission.mutate import Policy
 from services.kube.access import Access
 from services.kube.client import FORBIDDEN, NOT_FOUND, BadStatus, ClusterClient
 from services.kube.lists import MAX_SURVEY, decode_object, list_objects
-from services.names import UNIT_RESOURCE
+from services.mappings.kinds import ACCELERATOR, TABLE
+from services.names import DEVICE_DOMAIN, UNIT_RESOURCE
 from services.process.errors import ClusterError
 from services.process.text import plain
 
@@ -34,7 +35,7 @@ class Cluster(CheckTarget):
         """The settings of the webhook."""
         self.prefixes = policy.prefixes
         """The domains of the names that the webhook replaces, with a slash."""
-        self.resources = (*policy.prefixes, UNIT_RESOURCE)
+        self.resources = (*policy.prefixes, UNIT_RESOURCE, f"{DEVICE_DOMAIN}/")
         """How the names of our resources begin."""
         self._access = access
 
@@ -109,6 +110,19 @@ def check_api_server(cluster: Cluster) -> Iterator[Line]:
         )
         return
     yield ok(f"it answers: Kubernetes {version or 'of unknown version'}")
+
+
+def read_targets(cluster: Cluster) -> frozenset[str]:
+    """The resources that Accelerators stand for. Raises as `Cluster.get`."""
+    kind = TABLE[ACCELERATOR]
+    specs = [
+        part(item, "spec") for item in cluster.items(f"/apis/{kind.api_version}/{kind.plural}")
+    ]
+    return frozenset(
+        str(named.get("resource"))
+        for spec in specs
+        for named in (part(spec, "target"), *(spec.get("alsoRequest") or ()))
+    )
 
 
 def part(item: Json, *names: str) -> Json:

@@ -101,7 +101,7 @@ def check_pools(cluster: Cluster) -> Iterator[Line]:
     nodes: dict[Place, list[str]] = defaultdict(list)
     published, offering = cluster.once(read_offered), 0
     types = (each for pool in pools for each in pool.prefixes)
-    prefixes = (*cluster.resources, f"{DEVICE_DOMAIN}/", *types)
+    prefixes = (*cluster.resources, *types)
     for node in cluster.once(read_nodes):
         name = name_of(node)
         by_dra = published.by_node.get(name) or published.healthy.get(name)

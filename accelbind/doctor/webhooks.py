@@ -114,7 +114,7 @@ def pod_faults(entry: Json, prefixes: tuple[str, ...]) -> Iterator[str]:
     expressions = " ".join(str(one.get("expression")) for one in conditions)
     policy = entry.get("failurePolicy", "Fail")
     if policy != "Fail":
-        yield f"has failurePolicy {policy}: while the webhook is down, FPGA pods are not checked"
+        yield f"has failurePolicy {policy}: while the webhook is down, pods are not checked"
     elif not conditions:
         yield "has no matchConditions: while the webhook is down, no pod can be created"
     missing = [prefix for prefix in prefixes if conditions and prefix not in expressions]

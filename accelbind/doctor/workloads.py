@@ -3,11 +3,13 @@
 from collections.abc import Iterator
 from typing import Final
 
-from accelbind.doctor.cluster import Cluster, Json, full_name, name_of, part
-from accelbind.doctor.model import Line, failed, ok, skipped, warning
+from accelbind.doctor.cluster import Cluster, Json, full_name, name_of, part, read_targets
+from accelbind.doctor.model import Line, Unseen, failed, ok, skipped, unseen, warning
 from accelbind.doctor.webhooks import other_hooks
 from accelbind.published import CLASSES, SLICES, Published, read_published
 from services.admission.findings import add_advertised
+from services.mappings.accelerator import DEVICE_CLASS
+from services.pods.pod import REQUESTED_ANNOTATION
 from services.process.text import plain
 
 _OTHER_PLUGINS: Final = ("intel-fpga-plugin", "accelerator-device-plugin", "fpgadeviceplugin")
@@ -16,6 +18,8 @@ PLUGIN_CONTAINER: Final = "plugin"
 """The container of the plugin's and the DRA driver's pods."""
 
 _START_PROBLEMS: Final = ("PreStartContainer", "Allocate failed", "device plugin")
+_SCHEDULER: Final = "kubectl describe nodes shows what is allocated; wait for it, or add nodes"
+_OTHER_PLUGIN: Final = "is the plugin that offers it running? accelbind check mappings finds typos"
 
 
 def check_workloads(cluster: Cluster) -> Iterator[Line]:
@@ -114,66 +118,80 @@ def waiting_reasons(pod: Json) -> Iterator[str]:
 # Pods --------------------------------------------------------------------------------
 
 
-def read_pods(cluster: Cluster) -> list[Json]:
-    """The pods that wait and ask for our resources, which are in `requested`."""
+def read_pods(cluster: Cluster, targets: frozenset[str] = frozenset()) -> list[Json]:
+    """The pods that wait and ask for an accelerator; their resources are in `requested`.
+
+    `targets` are the resources that names of accelerators stand for.
+    """
 
     def keep(pod: Json) -> Json | None:
-        requested = _requested(pod, cluster.resources)
+        requested = [
+            key for key in _limits(pod) if key in targets or key.startswith(cluster.resources)
+        ]
         waits = part(pod, "status").get("phase") == "Pending"
-        return pod | {"requested": requested} if requested and waits else None
+        return pod | {"requested": requested} if waits and (requested or _noted(pod)) else None
 
     return cluster.items("/api/v1/pods", keep)
 
 
 def check_pending(cluster: Cluster) -> Iterator[Line]:
-    """Is no FPGA pod stuck?"""
+    """Is no pod stuck that requests an accelerator?"""
     totals: dict[str, int] = {}
     for node in cluster.once(read_nodes):
-        add_advertised(totals, node, cluster.resources)
+        add_advertised(totals, node, (), others=True)
     published = cluster.once(read_offered)
     for amounts in published.by_node.values():
         for key, number in amounts.items():
-            name = key.partition("/")[2]
-            totals[name] = totals.get(name, 0) + number
-    pending = read_pods(cluster)
+            totals[key] = totals.get(key, 0) + number
+    targets: frozenset[str] = frozenset()
+    try:
+        targets = cluster.once(read_targets)
+    except Unseen as error:
+        yield unseen(f"pods with what Accelerators stand for, unless the webhook noted it: {error}")
+    pending = read_pods(cluster, targets)
     for pod in pending:
         if part(pod, "spec").get("nodeName"):
             yield from _starting_lines(pod)
-        else:
-            for key in pod["requested"]:
-                is_logical = cluster.policy.is_logical(key)
-                yield _unscheduled_line(pod, key, totals, published, is_logical=is_logical)
+            continue
+        for key in pod["requested"]:
+            yield _unscheduled_line(cluster, pod, key, totals, published)
+        if not pod["requested"]:
+            waits = f"pod {full_name(pod)} waits for {_noted(pod)}: {_scheduler_message(pod)}"
+            yield warning(waits, "accelbind explain shows what the name stands for")
     if not pending:
-        yield ok("no pod with our resources is pending")
+        yield ok("no pod that requests an accelerator is pending")
 
 
 def _unscheduled_line(
-    pod: Json, key: str, totals: dict[str, int], published: Published, *, is_logical: bool
+    cluster: Cluster, pod: Json, key: str, totals: dict[str, int], published: Published
 ) -> Line:
-    name = key.partition("/")[2]
     waits = f"pod {full_name(pod)} waits for {plain(key)}"
+    is_ours = key.startswith(cluster.resources)
     by_dra = sum(amounts.get(key, 0) for amounts in published.by_node.values())
-    if by_dra and totals[name] == by_dra and key not in published.classes:
+    if by_dra and totals[key] == by_dra and key not in published.classes:
         return failed(
             f"{waits}, which nodes offer by DRA, but no DeviceClass has it",
             "make the classes: accelbind dra classes | kubectl apply -f -",
         )
-    if totals.get(name):
+    if totals.get(key):
         return warning(
-            f"{waits}, of which nodes have {totals[name]}: {_scheduler_message(pod)}",
-            "accelbind devices on their nodes shows who has them",
+            f"{waits}, of which nodes have {totals[key]}: {_scheduler_message(pod)}",
+            "accelbind devices on their nodes shows who has them" if is_ours else _SCHEDULER,
         )
-    if name in totals:
+    if key in published.of_others or key.startswith(DEVICE_CLASS):
+        return warning(f"{waits}, of a DeviceClass: {_scheduler_message(pod)}", _SCHEDULER)
+    if key in totals:
         return failed(
             f"{waits}, of which no node has a healthy one",
-            "run accelbind doctor on the nodes that know it",
+            "run accelbind doctor on the nodes that know it" if is_ours else _OTHER_PLUGIN,
         )
-    if is_logical:
+    if cluster.policy.is_logical(key):
         return failed(
             f"{waits}, a name that no webhook has replaced",
             "fix cluster.webhooks, then delete the pod and create it again",
         )
-    return failed(f"{waits}, which no node knows", "add a node with such a card, in the right mode")
+    advice = "add a node with such a card, in the right mode"
+    return failed(f"{waits}, which no node knows", advice if is_ours else _OTHER_PLUGIN)
 
 
 def _starting_lines(pod: Json) -> Iterator[Line]:
@@ -192,10 +210,14 @@ def _scheduler_message(pod: Json) -> str:
     return "no message from the scheduler yet"
 
 
-def _requested(pod: Json, resources: tuple[str, ...]) -> list[str]:
+def _noted(pod: Json) -> str:
+    """The names that the webhook has replaced, as it noted them; empty if there are none."""
+    return plain(str(part(pod, "metadata", "annotations").get(REQUESTED_ANNOTATION) or ""), 200)
+
+
+def _limits(pod: Json) -> list[str]:
     spec = part(pod, "spec")
     keys: set[str] = set()
     for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
-        limits = part(container, "resources", "limits")
-        keys.update(key for key in limits if key.startswith(resources))
+        keys.update(part(container, "resources", "limits"))
     return sorted(keys)

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 
-from tests.manifests.rendering import MANIFESTS, Json, of_kind, one, rendered
+from tests.manifests.rendering import MANIFESTS, Json, of_kind, rendered
 from tools.docs import metrics
 
 FOLDER = MANIFESTS / "components" / "monitoring"
@@ -22,8 +22,8 @@ SELECTED = re.compile(rf"({NAME})(?:\{{([^}}]*)\}})?")
 
 
 def rules() -> list[Json]:
-    rule = one(rendered("overlays/monitoring"), "PrometheusRule", "accelbind")
-    return [each for group in rule["spec"]["groups"] for each in group["rules"]]
+    found = of_kind(rendered("overlays/monitoring"), "PrometheusRule")
+    return [each for rule in found for group in rule["spec"]["groups"] for each in group["rules"]]
 
 
 def dashboard() -> Json:

@@ -1,6 +1,7 @@
 """`accelbind doctor` on clusters, over TLS: what is well, and each thing that isn't."""
 
 import copy
+import json
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from tests.accelbind.doctor.answers import (
 from tests.simulator.apiserver.support import PHYSICAL, node_with, pod
 
 pytestmark = pytest.mark.anyio
+TARGET, ALSO = "example.com/gpu", "example.com/nic"
+"""Resources that an Accelerator stands for."""
 
 
 async def test_a_cluster_that_is_well_has_no_red_line(
@@ -300,6 +303,49 @@ async def test_pods_that_wait_in_vain_are_told_from_those_in_a_queue(
     assert states == dict.fromkeys(words, "failed") | {"queued": "warning"}
     api.put(node_with("n2", {"b-com.com/accelerator": "40"}))
     await expect(api, "cluster.pending-pods", "failed", "of which nodes have 40")
+
+
+async def test_pods_that_wait_for_what_general_names_stand_for_are_found(
+    api: ApiServerStandIn,
+) -> None:
+    named = {"spec": {"target": {"resource": TARGET}, "alsoRequest": [{"resource": ALSO}]}}
+    answers = cluster.items("/apis/accelbind.dev/v1alpha1/accelerators", named)
+    noted = stuck("noted", "vendor.example/other")
+    note = {"c": {"accelbind.dev/claimed": 1}}
+    noted["metadata"]["annotations"] = {"accelbind.dev/requested": json.dumps(note)}
+    for each in (
+        noted,
+        stuck("mapped", TARGET),
+        stuck("also", ALSO),
+        stuck("typed", "device.accelbind.dev/x"),
+        stuck("other", "vendor.example/other"),
+    ):
+        api.put(each)
+    api.put(node_with("n1", {ALSO: "0", "device.accelbind.dev/x": "1"}))
+    words = {
+        "noted": "accelbind.dev/claimed",
+        "mapped": "which no node knows",
+        "also": "no node has a healthy one",
+        "typed": "of which nodes have 1",
+    }
+    result = await expect(api, "cluster.pending-pods", "failed", answers=answers)
+    found = {line.what.split()[1].partition("/")[2]: line for line in result.lines}
+    assert found.keys() == words.keys()
+    assert [name for name in words if words[name] not in found[name].what] == []
+    api.put(cluster.device_class("gpus", TARGET))
+    await expect(api, "cluster.pending-pods", "failed", "of a DeviceClass", answers=answers)
+
+
+async def test_pending_pods_are_found_where_mappings_may_not_be_read(
+    api: ApiServerStandIn,
+) -> None:
+    api.put(stuck("unknown", "fpga.intel.com/region-ffffffff"))
+
+    def denied(request: Any) -> int | None:
+        return 403 if "accelerators" in request.path else None
+
+    for words in ("which no node knows", "what Accelerators stand for"):
+        await expect(api, "cluster.pending-pods", "failed", words, answers=denied)
 
 
 # The policies of the certificates' account ------------------------------------------------------
