@@ -98,6 +98,7 @@ def mappings(
       unmapped          a pod or workload asks for a name that isn't mapped
       never-advertised  no node knows the resource
       dangling          nodes know the resource, but have none of it now
+      claims            in a cluster: no template, class or device for the claims
       duplicate         several names of a namespace for the same thing
       deprecated        a pod or workload asks for a deprecated name
       daemonset         a DaemonSet's controller doesn't see the placement
@@ -232,7 +233,13 @@ def _check_cluster(target: Target, policy: Policy, namespace: str | None) -> Che
 
     with target.access() as access:
         seen = asyncio.run(read(access))
-    findings = check(seen.index, policy=policy, advertised=seen.advertised, uses=seen.uses)
+    findings = check(
+        seen.index,
+        policy=policy,
+        advertised=seen.advertised,
+        uses=seen.uses,
+        claim_problem=seen.claims.problem if seen.claims else None,
+    )
     return seen.index, findings, seen.missing
 
 

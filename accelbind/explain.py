@@ -18,6 +18,8 @@ from accelbind.explain_claims import (
     develop_hints,
     explain_claims,
     find_claims,
+    has_claims,
+    read_of_cluster,
 )
 from accelbind.kubectl import DEFAULT_NAMESPACE, Target
 from accelbind.manifests import NO_PODS, read_objects
@@ -89,7 +91,9 @@ def explain(
     not change that. Fields that Kubernetes does not know get a warning.
 
     Also shows what the DRA driver would do for the claims of a pod, if the manifests
-    have their ResourceClaims and ResourceClaimTemplates.
+    have their ResourceClaims and ResourceClaimTemplates. Names of claims are checked
+    against the cluster, unless --mappings is given. The webhook sees no static pods,
+    so their names are not replaced.
 
     Exit code 0: all pods would be admitted; 1: a pod or a claim of it would be
     refused; 2: there is no answer (no pod, unreadable files, wrong options).
@@ -107,10 +111,15 @@ def explain(
     namespaces = {pod.namespace or namespace or default for pod in pods}
     namespaces |= {policy.shared_namespace} - {""}
     index = read_mappings(mappings, target, sorted(namespaces))
+    explained = [
+        explain_pod(pod, index, policy, namespace=namespace, default=default) for pod in pods
+    ]
+    objects = None
+    if mappings is None and (needing := {each.namespace for each in explained if has_claims(each)}):
+        objects = read_of_cluster(target, sorted(needing), claims)
     answers = []
-    for pod in pods:
-        one = explain_pod(pod, index, policy, namespace=namespace, default=default)
-        own = explain_claims(one, index.namespace(one.namespace), claims)
+    for pod, one in zip(pods, explained, strict=True):
+        own = explain_claims(one, index.namespace(one.namespace), claims, objects)
         misspelt = misspelt_resources(pod, index, policy, namespace=one.namespace)
         answers.append(_Answer(one, [*own], [*misspelt, *develop_hints(one, index)]))
     if output is OutputFormat.JSON:

@@ -1,27 +1,33 @@
 """The DRA driver's decisions for the claims of a pod, for `accelbind explain`."""
 
+import asyncio
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from accelbind.device_classes import AF_CLASS, TYPE_CLASS, FpgaClass, opaque
+from accelbind.claim_objects import TEMPLATE, ClaimObjects, list_claim_objects
+from accelbind.device_classes import AF_CLASS, TYPE_CLASS, FpgaClass, Manifest, opaque
+from accelbind.kubectl import Target
+from accelbind.output import warn
 from plugin.dra.claims import FROM_CLAIM, FROM_CLASS, ClaimRef, read_claim
 from plugin.dra.wants import Kind, Want, decide
 from services.admission.mutate import Patched
-from services.admission.preview import Explained
+from services.admission.preview import Explained, mutated_manifest
 from services.containers.permission import Enforce
 from services.devices.dra import API_VERSION, DRIVER, DraDevice
 from services.devices.model import Device
+from services.kube.access import Access
+from services.kube.client import ClusterClient
+from services.mappings.accelerator import CLAIM_TEMPLATE
 from services.mappings.index import MappingIndex, NamespaceMappings
 from services.mappings.model import Mode
-from services.process.errors import InvalidManifest, NotAllowed, NotMapped
+from services.process.errors import ClusterError, InvalidManifest, NotAllowed, NotMapped
 from services.process.objects import group_of, is_kind
 from services.process.text import plain
 
 CLAIM: Final = "ResourceClaim"
-TEMPLATE: Final = "ResourceClaimTemplate"
 
 _TEXTS: Final = {
     Kind.PLAIN: "the container gets the device",
@@ -111,15 +117,23 @@ def find_claims(document: object) -> Iterator[FoundClaim]:
 
 
 def explain_claims(
-    one: Explained, mappings: NamespaceMappings, found: Iterable[FoundClaim]
+    one: Explained,
+    mappings: NamespaceMappings,
+    found: Iterable[FoundClaim],
+    objects: ClaimObjects | None = None,
 ) -> Iterator[ExplainedClaim]:
     """Yield what the driver would do for each claim of a pod that is for our devices.
+
+    The pod's names may stand for claims. `objects` are those of the cluster, if they are known.
 
     Raises:
         InvalidManifest: The pod's claims can't be read.
     """
+    manifest, result = one.found.manifest, one.result
+    if isinstance(result, Patched):
+        manifest = mutated_manifest(manifest, result)
     try:
-        spec = msgspec.convert(one.found.manifest.get("spec") or {}, _PodSpec)
+        spec = msgspec.convert(manifest.get("spec") or {}, _PodSpec)
     except msgspec.ValidationError as error:
         raise InvalidManifest(f"{one.found.label}: spec: {error}") from error
     known = {
@@ -131,7 +145,10 @@ def explain_claims(
         if not name:
             kind, name = TEMPLATE, entry.resource_claim_template_name or ""
         claim = known.get((kind, name, one.namespace))
-        if claim is None:
+        problem = objects.problem(one.namespace, name) if objects and kind == TEMPLATE else ""
+        if problem:
+            yield ExplainedClaim(entry.name, "", "", problem, is_refused=True)
+        elif claim is None:
             text = f"{kind} {plain(name)} is in no manifest: add one with -f to see what it gives"
             yield ExplainedClaim(entry.name, "", "", text)
         else:
@@ -139,6 +156,45 @@ def explain_claims(
             devices = (claim.spec or claim).devices or _Devices()
             # Alternatives of one class come to the same.
             yield from dict.fromkeys(_requests(entry.name, ref, devices, mappings))
+
+
+def has_claims(one: Explained) -> bool:
+    """Whether a name of the pod stands for claims."""
+    rewrites = one.result.rewrites if isinstance(one.result, Patched) else ()
+    return any(each.resource.startswith(CLAIM_TEMPLATE) for each in rewrites)
+
+
+def read_of_cluster(
+    target: Target, namespaces: Sequence[str], found: list[FoundClaim]
+) -> ClaimObjects | None:
+    """The objects that claims of some namespaces need; None, with a warning, if they can't be read.
+
+    Templates that are in no manifest are added to those that were found.
+    """
+
+    async def read(access: Access) -> tuple[list[Manifest], ClaimObjects]:
+        async with ClusterClient(access) as client:
+            return await list_claim_objects(client, namespaces, own)
+
+    own = [
+        msgspec.to_builtins(each)
+        | {"metadata": {"name": each.metadata.name, "namespace": each.metadata.namespace or one}}
+        for each in found
+        if each.kind == TEMPLATE
+        for one in namespaces
+    ]
+    try:
+        with target.access() as access:
+            templates, objects = asyncio.run(read(access))
+    except ClusterError as error:
+        warn(f"what claims get is not checked: {error}")
+        return None
+    found[:0] = [
+        claim
+        for each in templates
+        for claim in find_claims({"apiVersion": API_VERSION, "kind": TEMPLATE} | each)
+    ]
+    return objects
 
 
 def develop_hints(one: Explained, index: MappingIndex) -> Iterator[str]:

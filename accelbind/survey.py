@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
+from accelbind.claim_objects import TEMPLATE, ClaimObjects, names_claims, read_claim_objects
 from accelbind.kubectl import DEFAULT_NAMESPACE, NO_CLUSTER, Target
 from accelbind.output import warn
 from accelbind.published import add_published, read_published
@@ -50,6 +51,7 @@ class _Kind(NamedTuple):
 _NODES: Final = _Kind("Node", "v1")
 _SLICES: Final = _Kind("ResourceSlice", API_VERSION)
 _CLASSES: Final = _Kind("DeviceClass", API_VERSION)
+_TEMPLATES: Final = _Kind(TEMPLATE, API_VERSION)
 _POD_KINDS: Final = (
     *(_Kind(kind, "v1") for kind in ("Pod", "ReplicationController")),
     *(_Kind(kind, "apps/v1") for kind in ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")),
@@ -67,6 +69,8 @@ class Survey:
     """The number of devices of each resource; None if what nodes offer can't be listed."""
     uses: list[ResourceUse] = field(default_factory=list)
     """What pods and workloads ask for."""
+    claims: ClaimObjects | None = None
+    """The objects that names of claims need; None if they can't be listed, or no name needs one."""
     missing: list[str] = field(default_factory=list)
     """A sentence for each kind that we may not list."""
 
@@ -103,6 +107,10 @@ async def survey(client: ClusterClient, policy: Policy, *, namespace: str | None
             totals.update(offered)
         add_published(totals, read_published(slices, classes), policy.fpga_prefixes)
         result.advertised = totals
+        if names_claims(result.index):
+            templates = await listed(_TEMPLATES, namespace, dict)
+            if templates is not None:
+                result.claims = read_claim_objects(templates, classes, slices)
     for kind in _POD_KINDS:
         for uses in await listed(kind, namespace, lambda obj: [*_uses(obj, policy.prefixes)]) or ():
             result.uses += uses

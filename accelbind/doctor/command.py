@@ -75,6 +75,7 @@ CLUSTER: Final[Mapping[str, Find[Cluster]]] = {
     "cluster.pools": pools.check_pools,
     "cluster.webhooks": webhooks.check_webhooks,
     "cluster.served": certificates.check_served,
+    "cluster.claims": workloads.check_claims,
     "cluster.pending-pods": workloads.check_pending,
     "cluster.policy": policy.check_policy,
 }
@@ -104,7 +105,11 @@ def question(find: object) -> str:
         "metrics_host": "this machine",
     },
 )
-@with_settings(ReviewSettings, "domain", "accelerator_domain", group="Cluster: as the webhook's")
+@with_settings(
+    ReviewSettings,
+    *("domain", "accelerator_domain", "shared_namespace"),
+    group="Cluster: as the webhook's",
+)
 def doctor(
     *,
     on_node: Annotated[

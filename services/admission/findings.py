@@ -4,14 +4,15 @@
 """
 
 import collections.abc
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeAlias
 
 from services import names
 from services.admission.accelerators import logical_target
 from services.admission.mutate import Policy
-from services.mappings.accelerator import DEVICE_CLASS
+from services.mappings.accelerator import CLAIM_TEMPLATE, DEVICE_CLASS
 from services.mappings.index import MappingIndex, NameTable, clash, repeated
 from services.mappings.kinds import TABLE, Family
 from services.mappings.model import Mapping, Resolution, label
@@ -22,6 +23,9 @@ from services.pods.requests import requesting_containers
 from services.process.errors import InvalidQuantity
 from services.process.problem import Problem
 from services.process.text import listing, plain
+
+ClaimProblem: TypeAlias = Callable[[str, str], str]
+"""Returns why pods of a namespace get no claims of a template; empty if they get them."""
 
 _USUAL = Policy()
 _SHOWN = 4  # names that a message lists
@@ -45,6 +49,8 @@ class Code(StrEnum):
     """A mapping to a resource that no node has advertised."""
     DANGLING = "dangling"
     """A mapping to a resource that nodes have advertised, but have none of now."""
+    CLAIMS = "claims"
+    """A mapping to a ResourceClaimTemplate whose claims no pod gets."""
     DUPLICATE = "duplicate"
     """Several names of a namespace for the same thing."""
     DEPRECATED = "deprecated"
@@ -110,11 +116,13 @@ def check(
     advertised: collections.abc.Mapping[str, int] | None = None,
     uses: Iterable[ResourceUse] = (),
     problems: Sequence[str] = (),
+    claim_problem: ClaimProblem | None = None,
 ) -> list[Problem]:
     """Return the problems of mappings, compared with what nodes advertise and workloads request.
 
     `advertised` is as `add_advertised` counts with `others`; None if unknown. `problems` says why
-    objects without a kind and name can't be used.
+    objects without a kind and name can't be used. `claim_problem` returns why pods of a namespace
+    get no claims of a template.
     """
     findings = [
         *(Problem(Code.INVALID, problem) for problem in problems),
@@ -125,6 +133,7 @@ def check(
             for finding in _of_table(table, policy, advertised)
         ),
         *_of_uses(index, policy, uses),
+        *(_of_claims(index, policy, uses, claim_problem) if claim_problem else ()),
     ]
     order = list(Code)
     findings.sort(key=lambda one: (order.index(Code(one.code)), one.namespace, one.subject))
@@ -185,8 +194,8 @@ def _of_resource(
     mapping: Mapping, advertised: collections.abc.Mapping[str, int]
 ) -> Iterator[Problem]:
     resource = mapping.resolution.resource
-    if resource.startswith(DEVICE_CLASS):
-        return  # nodes don't advertise classes
+    if resource.startswith((DEVICE_CLASS, CLAIM_TEMPLATE)):
+        return  # nodes advertise neither
     amount = advertised.get(resource)
     if amount is None:
         message = (
@@ -200,6 +209,29 @@ def _of_resource(
             "missing, broken or programmed with another function, or the plugin isn't running"
         )
         yield _about(Code.DANGLING, mapping, message)
+
+
+def _of_claims(
+    index: MappingIndex, policy: Policy, uses: Iterable[ResourceUse], claim_problem: ClaimProblem
+) -> Iterator[Problem]:
+    """Yield what is wrong with the templates of names, in each namespace that has or uses one."""
+    shared = policy.shared(index)
+    users = {shared.namespace: set[str]()}
+    for name in index.namespaces:
+        if name != shared.namespace:  # whose templates nobody needs there
+            users[name] = {*index.namespace(name).accelerators.by_name}
+    for use in uses:
+        if use.key.startswith(policy.accelerator_prefixes):
+            users.setdefault(use.namespace, set()).add(use.key.partition("/")[2])
+    for namespace, used in users.items():
+        for name in sorted(used):
+            own = index.namespace(namespace).accelerators
+            mapping = own.by_name.get(name) or shared.by_name.get(name)
+            target = mapping.resolution.resource if mapping else ""
+            if mapping and target.startswith(CLAIM_TEMPLATE):
+                text = claim_problem(namespace, target.removeprefix(CLAIM_TEMPLATE))
+                if text:
+                    yield Problem(Code.CLAIMS, text, f"{mapping.kind} {plain(name)}", namespace)
 
 
 def _mode(text: str, resolution: Resolution) -> str:

@@ -2,7 +2,7 @@
 
 `plan` finds out what the names of a container resolve to. `patch` returns the operations:
 
-1. Each logical name is removed, and its units are added to the physical name.
+1. Each logical name is removed, and its units are added to the physical name, or become claims.
 2. Functions of mode region get the variables that tell the node what to program.
 3. Names of accelerators also bring variables, further resources and a placement.
 4. The annotation `accelbind.dev/requested` notes what was requested by logical name.
@@ -22,6 +22,7 @@ import msgspec
 from services import names
 from services.admission import patch, sharing
 from services.admission.accelerators import plan_accelerators
+from services.admission.claims import claim_operations
 from services.admission.domains import check_names
 from services.admission.earlier import MAX_NOTED_UNITS, EarlierRequests, earlier_requests
 from services.admission.patch import Operation
@@ -29,7 +30,7 @@ from services.admission.placement import placement_operations
 from services.admission.plan import NOTHING_EARLIER, ContainerPlan, plan_container
 from services.admission.pod_warnings import find_warnings
 from services.admission.requested import ResourceRequest
-from services.mappings.accelerator import ENTRY
+from services.mappings.accelerator import CLAIM_TEMPLATE, ENTRY
 from services.mappings.index import MappingIndex, NamespaceMappings, NameTable
 from services.mappings.model import Function
 from services.pods.pod import ContainerRef, Pod
@@ -186,6 +187,8 @@ def mutate(
         _refuse_sharing(plans, mappings, refusals)
     rewrites = tuple([each for plan in plans for each in plan.rewritten])
     placed = placement_operations(pod, rewrites, refusals)
+    if any(each.resource.startswith(CLAIM_TEMPLATE) for each in rewrites):
+        placed += claim_operations(pod, plans, refusals)
     if refusals.listed:
         return Refused(tuple(refusals.listed))
     warnings = find_warnings(pod, plans, mappings)

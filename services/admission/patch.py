@@ -10,6 +10,7 @@ import msgspec
 
 from services.admission.earlier import OWN
 from services.admission.plan import ContainerPlan
+from services.mappings.accelerator import CLAIM_TEMPLATE
 from services.pods.functions import new_variables
 from services.pods.pod import REQUESTED_ANNOTATION, Pod
 from services.process.json import UNREADABLE
@@ -33,7 +34,7 @@ def operations(
 ) -> list[Operation]:
     """Return the JSON Patch for the plans of containers, some of which request logical names.
 
-    `placed` are the operations for the pod's placement.
+    `placed` are the operations for the pod's placement and claims.
     """
     changes: list[Operation] = []
     for plan in plans:
@@ -78,7 +79,13 @@ def _accelerator_operations(plan: ContainerPlan) -> list[Operation]:
     """Return the operations that set the resources behind names of accelerators, in both maps."""
     if plan.accelerators is None:
         return []
-    amounts = {key: str(amount) for key, amount in plan.accelerators.amounts.items()}
+    amounts = {
+        key: str(amount)
+        for key, amount in plan.accelerators.amounts.items()
+        if not key.startswith(CLAIM_TEMPLATE)
+    }
+    if not amounts:
+        return []
     resources = plan.ref.container.resources
     has_requests = resources is not None and resources.requests is not None
     changes = [] if has_requests else [add(f"{plan.ref.path}/resources/requests", amounts)]

@@ -1,4 +1,4 @@
-"""The spec of an Accelerator: any resource of a node, and what a pod that requests it gets as well.
+"""The spec of an Accelerator: a resource or claims, and what a pod that requests it gets as well.
 
 The schema in ``manifests/crd/accelerators.yaml`` refuses the same; a folder has no API server.
 """
@@ -19,6 +19,12 @@ ENTRY: Final = 64
 DEVICE_CLASS: Final = "deviceclass.resource.kubernetes.io/"
 """The prefix of the resource that stands for a DeviceClass."""
 
+CLAIM_TEMPLATE: Final = "ResourceClaimTemplate/"
+"""The prefix of a ResourceClaimTemplate as a target; no domain of a resource has capitals."""
+
+MAX_CLAIMS: Final = 16
+"""How many claims the names of a pod may stand for."""
+
 _LEVELS: Final = 3
 """How deep fields of a spec are: its own, those of a list, and those of an item."""
 
@@ -38,34 +44,50 @@ _Taint = Annotated[
 ]
 
 
-class _Target(msgspec.Struct, frozen=True, gc=False):
-    resource: Annotated[str, Meta(max_length=317)]
+def _check_resource(resource: str) -> None:
+    domain, _, name = resource.partition("/")
+    why = ""
+    if not _RESOURCE.fullmatch(resource):
+        why = "is not the name of an extended resource, such as nvidia.com/gpu"
+    elif domain.endswith("kubernetes.io") and not resource.startswith(DEVICE_CLASS):
+        why = f"belongs to Kubernetes itself; only {DEVICE_CLASS}CLASS can be used"
+    elif domain.startswith("requests."):
+        why = "is the name of a quota"
+    elif domain in {names.ACCELERATOR_DOMAIN, names.DOMAIN} or name.startswith(("af-", "region-")):
+        why = "is a name that accelbind rewrites or serves; use an AcceleratorFunction for FPGAs"
+    if why:
+        raise ValueError(f"resource {quote(resource)} {why}")
+
+
+class _Target(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    resource: Annotated[str, Meta(max_length=317)] = ""
+    claim_template: Annotated[str, Meta(max_length=253, pattern=rf"^(?:{DNS_NAME})?\Z")] = ""
     count: _Count = 1
 
     def __post_init__(self) -> None:
-        domain, _, name = self.resource.partition("/")
-        why = ""
-        if not _RESOURCE.fullmatch(self.resource):
-            why = "is not the name of an extended resource, such as nvidia.com/gpu"
-        elif domain.endswith("kubernetes.io") and not self.resource.startswith(DEVICE_CLASS):
-            why = f"belongs to Kubernetes itself; only {DEVICE_CLASS}CLASS can be used"
-        elif domain.startswith("requests."):
-            why = "is the name of a quota"
-        elif domain in {names.ACCELERATOR_DOMAIN, names.DOMAIN} or name.startswith(
-            ("af-", "region-")
-        ):
-            why = (
-                "is a name that accelbind rewrites or serves; use an AcceleratorFunction for FPGAs"
-            )
-        if why:
-            raise ValueError(f"resource {quote(self.resource)} {why}")
+        if bool(self.resource) == bool(self.claim_template):
+            raise ValueError("exactly one of resource and claimTemplate must be set")
+        if self.resource:
+            _check_resource(self.resource)
+        elif self.count > MAX_CLAIMS:
+            raise ValueError(f"count of a claimTemplate can be {MAX_CLAIMS} at most")
+
+    @property
+    def key(self) -> str:
+        """The target as requests and messages name it."""
+        return self.resource or CLAIM_TEMPLATE + self.claim_template
 
 
-class Also(_Target, frozen=True, gc=False):
+class Also(msgspec.Struct, frozen=True, gc=False):
     """A resource that is requested together with a name."""
 
+    resource: Annotated[str, Meta(max_length=317)]
+    count: _Count = 1
     per: Literal["Unit", "Container"] = "Unit"
     """Whether each unit of the name needs so many, or the container does."""
+
+    def __post_init__(self) -> None:
+        _check_resource(self.resource)
 
 
 class _Variable(msgspec.Struct, frozen=True, gc=False):
@@ -103,7 +125,7 @@ class AcceleratorSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     runtime_class_name: Annotated[str, Meta(max_length=253, pattern=rf"^{DNS_NAME}\Z")] = ""
 
     def __post_init__(self) -> None:
-        resources = [self.target.resource, *[each.resource for each in self.also_request]]
+        resources = [self.target.key, *[each.resource for each in self.also_request]]
         if len({*resources}) < len(resources):
             raise ValueError("target and alsoRequest name a resource twice")
         if len({each.name for each in self.env}) < len(self.env):
@@ -148,7 +170,7 @@ def is_reserved_variable(name: str) -> bool:
 
 
 def read_spec(spec: object) -> tuple[str, int, Effects]:
-    """Return the resource that a name stands for, how many a unit is, and what else it brings.
+    """Return the target that a name stands for, how many a unit is, and what else it brings.
 
     Raises:
         InvalidName: no pod could use it; the message names the field.
@@ -167,7 +189,7 @@ def read_spec(spec: object) -> tuple[str, int, Effects]:
         ),
         read.runtime_class_name,
     )
-    return read.target.resource, read.target.count, effects
+    return read.target.key, read.target.count, effects
 
 
 def without_nulls(value: object, levels: int = _LEVELS) -> object:

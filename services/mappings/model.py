@@ -1,9 +1,9 @@
 """Mappings: what the logical names of a namespace stand for.
 
 An AcceleratorFunction names a function (of an interface ID, in a mode), an FpgaRegion a region that
-its workload programs itself, and an Accelerator any resource. Mappings are the access control of a
-namespace: its pods can use only what is mapped in it. `services.mappings.index` decides which of
-many objects are served.
+its workload programs itself, and an Accelerator any resource or claim. Mappings are the access
+control of a namespace: its pods can use only what is mapped in it. `services.mappings.index`
+decides which of many objects are served.
 """
 
 import sys
@@ -50,7 +50,8 @@ class Resolution(msgspec.Struct, frozen=True, gc=False):
     """The target of a logical name; equal for all names of the same thing."""
 
     resource: str
-    """Physical resource name; without its domain for an FPGA, which has that of the request."""
+    """Physical resource name; without its domain for an FPGA, which has that of the request. A
+    ResourceClaimTemplate is `ResourceClaimTemplate/NAME`."""
     mode: Mode | None = None
     """None for what is no FPGA."""
     interface_id: str = ""

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from services.mappings.accelerator import Toleration
+from services.mappings.accelerator import CLAIM_TEMPLATE, Toleration
 from services.process.errors import InvalidQuantity, InvalidReview
 from services.process.json import UNREADABLE
 
@@ -38,11 +38,18 @@ class EnvVar(msgspec.Struct, gc=False, rename="camel"):
     value_from: msgspec.Raw = msgspec.Raw(b"null")
 
 
+class ContainerClaim(msgspec.Struct, gc=False):
+    """A claim of the pod that a container uses."""
+
+    name: str = ""
+
+
 class Resources(msgspec.Struct, gc=False):
-    """Limits and requests of a container."""
+    """Limits, requests and claims of a container."""
 
     limits: dict[str, Quantity] | None = None
     requests: dict[str, Quantity] | None = None
+    claims: list[ContainerClaim] | None = None
 
 
 class Container(msgspec.Struct, gc=False, rename="camel"):
@@ -78,13 +85,29 @@ class PodMetadata(msgspec.Struct, gc=False, rename="camel"):
     annotations: Annotations | None = None
 
 
+class PodClaim(msgspec.Struct, gc=False, rename="camel"):
+    """A claim of a pod, or the template that it is made from."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+    @property
+    def source(self) -> str:
+        """The template as names of accelerators have it, or the claim."""
+        if template := self.resource_claim_template_name:
+            return CLAIM_TEMPLATE + template
+        return f"ResourceClaim/{self.resource_claim_name or ''}"
+
+
 class PodSpec(msgspec.Struct, gc=False, rename="camel"):
-    """A pod's containers and resources, and where it may run, undecoded."""
+    """A pod's containers, resources and claims, and where it may run, undecoded."""
 
     containers: list[Container] | None = None
     init_containers: list[Container] | None = None
     resources: Resources | None = None
     """Those of the whole pod, which can't have accelerators."""
+    resource_claims: list[PodClaim] | None = None
     node_selector: msgspec.Raw = msgspec.Raw(b"null")
     tolerations: msgspec.Raw = msgspec.Raw(b"null")
     runtime_class_name: msgspec.Raw = msgspec.Raw(b"null")
@@ -151,6 +174,8 @@ class ContainerRef(msgspec.Struct, frozen=True, gc=False):
     """Whether it is an init container."""
     sidecar: bool = False
     """Whether it is an init container that keeps running beside the others."""
+    claims: tuple[tuple[str, str], ...] = ()
+    """The claims that it uses: name in the pod, and `PodClaim.source`."""
 
 
 _ESCAPE = ord("\\")  # an int: `in` with bytes is slower

@@ -51,6 +51,8 @@ class ReviewReason(StrEnum):
     """Requests and limits of a container differ."""
     TOO_MANY_UNITS = "too-many-units", "pod", ReviewOutcome.DENIED
     """More units than `--max-units`."""
+    TOO_MANY_CLAIMS = "too-many-claims", "pod", ReviewOutcome.DENIED
+    """The names of the pod stand for more than 16 claims together."""
     POD_RESOURCES = "pod-resources", "pod", ReviewOutcome.DENIED
     """The pod requests an accelerator in its own resources, not in those of a container."""
     MIXED_MODES = "mixed-modes", "pod", ReviewOutcome.DENIED

@@ -3,11 +3,12 @@
 https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#extended-resources
 """
 
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
-from services.pods.pod import ContainerRef, Pod, Quantity, Resources, quantity_text
+from services.mappings.accelerator import CLAIM_TEMPLATE
+from services.pods.pod import Container, ContainerRef, Pod, Quantity, Resources, quantity_text
 from services.pods.quantity import parse_count
 from services.pods.reasons import ReviewReason
 from services.pods.refusals import Refusals
@@ -35,7 +36,7 @@ class ResourceCount(msgspec.Struct, frozen=True, gc=False):
 
 
 def requesting_containers(
-    pod: Pod, prefixes: tuple[str, ...], *, also: Container[str] = ()
+    pod: Pod, prefixes: tuple[str, ...], *, also: Collection[str] = ()
 ) -> list[ContainerRef]:
     """Return the containers that request anything of the domains, in the kubelet's start order.
 
@@ -45,14 +46,18 @@ def requesting_containers(
     containers: list[ContainerRef] = []
     if pod.spec is None:
         return containers
+    sources = {each.name: each.source for each in pod.spec.resource_claims or ()}
     for n, container in enumerate(pod.spec.init_containers or ()):
         if _requests_any(container.resources, prefixes) or container.name in also:
             sidecar = container.restart_policy == "Always"
             path = f"/spec/initContainers/{n}"
-            containers.append(ContainerRef(container, path, init=True, sidecar=sidecar))
+            used = _claims(container, sources)
+            ref = ContainerRef(container, path, init=True, sidecar=sidecar, claims=used)
+            containers.append(ref)
     for n, container in enumerate(pod.spec.containers or ()):
         if _requests_any(container.resources, prefixes) or container.name in also:
-            containers.append(ContainerRef(container, f"/spec/containers/{n}"))
+            path = f"/spec/containers/{n}"
+            containers.append(ContainerRef(container, path, claims=_claims(container, sources)))
     return containers
 
 
@@ -111,7 +116,13 @@ def read_counts(
 
 
 def read_count(ref: ContainerRef, key: str, refusals: Refusals) -> ResourceCount | None:
-    """Return how much of a resource a container requests; None if nothing, or if it can't be."""
+    """Return how much of a resource a container requests; None if nothing, or if it can't be.
+
+    Of a ResourceClaimTemplate it returns how many claims the container uses.
+    """
+    if key.startswith(CLAIM_TEMPLATE):
+        held = [source for _, source in ref.claims].count(key)
+        return ResourceCount(key, held, in_requests=False)
     resources = ref.container.resources or Resources()
     limits, requests = resources.limits or {}, resources.requests or {}
     in_requests = key in requests
@@ -148,6 +159,13 @@ def _read_again(
         return None
     more = max(0, wanted - before)
     return ResourceCount(key, more, key in requests, in_limits=key in limits, before=before)
+
+
+def _claims(container: Container, sources: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return the claims that a container uses, each once, by the pod's entries for them."""
+    claims = container.resources.claims if container.resources and sources else None
+    used = dict.fromkeys([each.name for each in claims or ()])
+    return tuple([(name, sources[name]) for name in used if name in sources])
 
 
 def _requests_any(resources: Resources | None, prefixes: tuple[str, ...]) -> bool:

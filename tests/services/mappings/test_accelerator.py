@@ -69,6 +69,14 @@ def test_null_is_as_if_the_field_was_missing(nulls: dict[str, Any], without: Any
     assert parse(accelerator("x", "a/x", **nulls)) == parse(accelerator("x", "a/x", **without))
 
 
+def test_a_claim_template_is_a_target() -> None:
+    mapping = parse(accelerator("x", "", target={"claimTemplate": "gpu.pair", "count": "16"}))
+    assert mapping.resolution.resource == "ResourceClaimTemplate/gpu.pair"
+    assert mapping.resolution.count == 16
+    null = accelerator("x", "", target={"claimTemplate": "gpu.pair", "resource": None})
+    assert parse(null).resolution.count == 1
+
+
 BAD_TARGETS = [
     *("cpu", "memory", "hugepages-2Mi", "", "/x", "x/", "a/b/c", "A.b/c", "a/" + "b" * 64),
     *("kubernetes.io/x", "example.kubernetes.io/x", "resource.kubernetes.io/x"),
@@ -86,7 +94,13 @@ FORM = "that Kubernetes allows there"
         *(({"target": {"resource": each}}, "spec.target") for each in BAD_TARGETS),
         ({"target": None}, "spec: Object missing required field `target`"),
         ({"env": [{"name": "A", "value": None}]}, "spec.env[0]: Object missing required field"),
-        ({"target": {}}, "spec.target: Object missing required field `resource`"),
+        *(
+            ({"target": each}, "spec.target: exactly one of resource and claimTemplate must be set")
+            for each in ({}, {"claimTemplate": ""}, GPU | {"claimTemplate": "a"})
+        ),
+        ({"target": {"claimTemplate": "A"}}, f"spec.target.claimTemplate: Expected `str` {FORM}"),
+        ({"target": {"claimTemplate": "a/b"}}, "spec.target.claimTemplate: Expected `str`"),
+        ({"target": {"claimTemplate": "a", "count": 17}}, "can be 16 at most"),
         *(
             ({"target": GPU | {"count": each}}, "spec.target.count: Expected `int`")
             for each in (0, 1025, True, "0", "1025", "1.5", "x", 1.5)

@@ -1,0 +1,148 @@
+"""The ResourceClaimTemplates, DeviceClasses and devices that names of claims need in a cluster.
+
+No class is evaluated: a class without devices is one whose selectors name drivers of which no
+ResourceSlice has a device.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from accelbind.published import CLASSES, SLICES
+from services.devices.dra import API_VERSION
+from services.kube.client import ClusterClient, segment
+from services.kube.lists import MAX_SURVEY, list_objects
+from services.mappings.accelerator import CLAIM_TEMPLATE
+from services.mappings.index import MappingIndex
+from services.process.text import listing, plain
+
+Json: TypeAlias = dict[str, Any]
+
+TEMPLATE: Final = "ResourceClaimTemplate"
+_DRIVER: Final = re.compile(r"""device\.driver\s*==\s*["']([^"']+)["']""")
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimObjects:
+    """What a cluster has for claims."""
+
+    templates: dict[tuple[str, str], list[list[str]]] = field(default_factory=dict)
+    """By namespace and name: for each request of the template, its class or those of its
+    alternatives."""
+    classes: dict[str, frozenset[str]] = field(default_factory=dict)
+    """The drivers that the selectors of each class name."""
+    drivers: frozenset[str] = frozenset()
+    """The drivers with a device in some slice."""
+
+    def problem(self, namespace: str, template: str) -> str:
+        """Return why pods of a namespace that get claims of a template stay Pending, or nothing."""
+        requests = self.templates.get((namespace, template))
+        if requests is None:
+            return (
+                f"{TEMPLATE} {plain(template)} does not exist in namespace {plain(namespace)}: its"
+                " pods stay Pending until an administrator creates it there"
+            )
+        label = f"of {TEMPLATE} {plain(namespace)}/{plain(template)}"
+        for classes in requests:
+            # The scheduler needs the classes of all alternatives, and the devices of one.
+            if missing := [plain(name) for name in classes if name not in self.classes]:
+                return f"DeviceClass {missing[0]} {label} does not exist: its pods stay Pending"
+            if not any(self._has_devices(self.classes[name]) for name in classes):
+                named = listing([plain(name) for name in classes], last="or")
+                drivers = sorted({plain(one) for name in classes for one in self.classes[name]})
+                of = f" of driver {listing(drivers, last='or')}" if drivers else ""
+                return (
+                    f"no node publishes a device{of}, so DeviceClass {named} {label} has none: its"
+                    " pods stay Pending"
+                )
+        return ""
+
+    def _has_devices(self, drivers: frozenset[str]) -> bool:
+        return not self.drivers.isdisjoint(drivers) if drivers else bool(self.drivers)
+
+
+def read_claim_objects(
+    templates: Iterable[Json], classes: Iterable[Json], slices: Iterable[Json]
+) -> ClaimObjects:
+    """Read the objects of a cluster; the templates name their namespaces."""
+    return ClaimObjects(
+        {
+            (str(about.get("namespace")), str(about.get("name"))): [
+                *map(classes_of, requests_of(each))
+            ]
+            for each in templates
+            if (about := _part(each, "metadata"))
+        },
+        {
+            str(_part(each, "metadata").get("name")): frozenset(
+                driver for text in selectors_of(each) for driver in _DRIVER.findall(text)
+            )
+            for each in classes
+        },
+        frozenset(
+            str(spec.get("driver"))
+            for each in slices
+            if (spec := _part(each, "spec")) and spec.get("devices")
+        ),
+    )
+
+
+def names_claims(index: MappingIndex) -> bool:
+    """Whether a name stands for claims."""
+    return any(
+        mapping.resolution.resource.startswith(CLAIM_TEMPLATE)
+        for namespace in index.namespaces
+        for mapping in index.namespace(namespace).accelerators.by_name.values()
+    )
+
+
+def templates_path(namespace: str | None) -> str:
+    """The path of the templates of a namespace or, with None, of the cluster."""
+    within = f"/namespaces/{segment(namespace)}" if namespace else ""
+    return f"/apis/{API_VERSION}{within}/resourceclaimtemplates"
+
+
+async def list_claim_objects(
+    client: ClusterClient, namespaces: Iterable[str | None], own: Iterable[Json] = ()
+) -> tuple[list[Json], ClaimObjects]:
+    """List the templates of some namespaces, and all that claims of them and of `own` need.
+
+    Raises:
+        ClusterError: The API server doesn't answer, or doesn't allow it.
+    """
+    paths = [*map(templates_path, namespaces)]
+    templates = [
+        each
+        for path in paths
+        for each in await list_objects(client, path, dict[str, Any], most=MAX_SURVEY)
+    ]
+    classes, slices = [
+        await list_objects(client, path, dict[str, Any], most=MAX_SURVEY)
+        for path in (CLASSES, SLICES)
+    ]
+    return templates, read_claim_objects([*templates, *own], classes, slices)
+
+
+def requests_of(template: Json) -> list[Json]:
+    """The requests of a template's claims."""
+    devices = _part(_part(_part(template, "spec"), "spec"), "devices")
+    return devices.get("requests") or []
+
+
+def classes_of(request: Json) -> list[str]:
+    """The class of a request, or of its alternatives."""
+    exactly = request.get("exactly")
+    wanted = [exactly] if exactly else request.get("firstAvailable") or ()
+    return [str(each.get("deviceClassName")) for each in wanted]
+
+
+def selectors_of(item: Json) -> Iterator[str]:
+    """Yield the CEL expressions of a class."""
+    for each in _part(item, "spec").get("selectors") or ():
+        yield str(_part(each, "cel").get("expression"))
+
+
+def _part(item: Json, name: str) -> Json:
+    part = item.get(name)
+    return part if isinstance(part, dict) else {}

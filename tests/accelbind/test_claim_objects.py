@@ -1,0 +1,112 @@
+"""Which templates, classes and devices names of claims lack, and which commands say so."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accelbind.claim_objects import read_claim_objects
+from simulator.apiserver.standin import ApiServerStandIn
+from tests.accelbind.running import Done, run_process
+from tests.services.building import accelerator, container, pod
+
+pytestmark = pytest.mark.anyio
+
+V1 = "resource.k8s.io/v1"
+
+
+def template(*requests: dict[str, Any], namespace: str = "default") -> dict[str, Any]:
+    metadata = {"name": "pair", "namespace": namespace}
+    spec = {"spec": {"devices": {"requests": list(requests)}}}
+    return {"apiVersion": V1, "kind": "ResourceClaimTemplate", "metadata": metadata, "spec": spec}
+
+
+def of(name: str) -> dict[str, Any]:
+    return {"name": "r", "exactly": {"deviceClassName": name}}
+
+
+def either(*names: str) -> dict[str, Any]:
+    listed = [{"name": f"s{n}", "deviceClassName": name} for n, name in enumerate(names)]
+    return {"name": "r", "firstAvailable": listed}
+
+
+def device_class(name: str, expression: str = "") -> dict[str, Any]:
+    spec = {"selectors": [{"cel": {"expression": expression}}]} if expression else {}
+    return {"apiVersion": V1, "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec}
+
+
+def slice_of(driver: str, devices: int = 1) -> dict[str, Any]:
+    pool = {"name": "n", "generation": 1, "resourceSliceCount": 1}
+    listed = [{"name": f"d{n}"} for n in range(devices)]
+    spec = {"driver": driver, "nodeName": "n", "pool": pool, "devices": listed}
+    metadata = {"name": f"n-{driver}"}
+    return {"apiVersion": V1, "kind": "ResourceSlice", "metadata": metadata, "spec": spec}
+
+
+CLASSES = (
+    device_class("gpu", 'device.driver == "gpu.example" && true'),
+    device_class("nic", "device.driver=='nic.example'"),
+    device_class("any"),
+)
+
+
+@pytest.mark.parametrize(
+    ("requests", "drivers", "words"),
+    [
+        ([of("gpu"), of("nic")], ["gpu.example", "nic.example"], ""),
+        ([of("gpu"), of("nic")], ["gpu.example"], "a device of driver nic.example, so DeviceClass"),
+        ([of("gpu"), of("tpu")], ["gpu.example"], "DeviceClass tpu of ResourceClaimTemplate"),
+        ([either("gpu", "nic")], ["nic.example"], ""),
+        ([either("gpu", "nic")], ["x"], "of driver gpu.example or nic.example, so DeviceClass gpu"),
+        ([either("gpu", "tpu")], ["gpu.example"], "DeviceClass tpu of"),
+        ([of("any")], ["x"], ""),
+        ([of("any")], [], "no node publishes a device, so DeviceClass any of"),
+        ([], [], ""),
+    ],
+)
+def test_a_template_needs_its_classes_and_a_device_of_each(
+    requests: list[dict[str, Any]], drivers: list[str], words: str
+) -> None:
+    slices = [*map(slice_of, drivers), slice_of("nic.example", 0)]
+    objects = read_claim_objects([template(*requests)], CLASSES, slices)
+    assert words in objects.problem("default", "pair")
+    assert bool(objects.problem("default", "pair")) == bool(words)
+
+
+def test_a_template_of_another_namespace_is_none() -> None:
+    objects = read_claim_objects([template(namespace="elsewhere")], (), ())
+    assert "ResourceClaimTemplate pair does not exist in namespace default" in objects.problem(
+        "default", "pair"
+    )
+
+
+async def test_commands_say_which_claims_no_pod_gets(tmp_path: Path) -> None:
+    manifest = tmp_path / "pod.json"
+    manifest.write_text(json.dumps(pod(container("app", {"accelbind.dev/both": "1"}))))
+
+    async def command(*words: str | Path) -> Done:
+        return await asyncio.to_thread(run_process, *words, "--api-server", api.address)
+
+    async def everywhere(words: str) -> None:
+        checked = await command("check", "mappings")
+        assert (checked.returncode, words in checked.stdout) == (1, True), checked
+        explained = await command("explain", "-f", manifest)
+        assert (explained.returncode, words in explained.stdout) == (1, True), explained
+        diagnosed = await command("doctor", "--cluster", "--only", "cluster.claims", "-v")
+        assert (diagnosed.returncode, words in diagnosed.stdout) == (0, True), diagnosed
+
+    async with ApiServerStandIn(tmp_path) as api:
+        api.put(accelerator("both", "", target={"claimTemplate": "pair"}))
+        await everywhere("ResourceClaimTemplate pair does not exist in namespace default")
+        api.put(template(of("gpu")))
+        await everywhere("DeviceClass gpu of ResourceClaimTemplate default/pair does not exist")
+        api.put(CLASSES[0])
+        await everywhere("no node publishes a device of driver gpu.example")
+        api.put(slice_of("gpu.example"))
+        assert (await command("check", "mappings")).returncode == 0
+        assert (await command("explain", "-f", manifest)).returncode == 0
+        with api.faults.failing(403, matches=lambda request: "templates" in request.path):
+            done = await command("explain", "-f", manifest)
+        assert (done.returncode, "what claims get is not checked" in done.stderr) == (0, True)
