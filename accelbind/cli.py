@@ -61,7 +61,7 @@ COMMANDS = {
         "devices": (
             "devices:devices",
             INSPECT,
-            "Show a node's devices, their health, and who has them.",
+            "Show the devices of a node or a cluster, their health, and who has them.",
         ),
         "explain": (
             "explain:explain",

@@ -1,16 +1,20 @@
-"""`accelbind devices`: a node's devices, their health, and who has them."""
+"""`accelbind devices`: the devices of a node or a cluster, their health, and who has them."""
 
 import time
 from collections.abc import Collection
+from enum import StrEnum
 from http import HTTPStatus
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
+
+import typer
 
 from accelbind.devices_show import show
+from accelbind.fleet.command import Filters, show_cluster
+from accelbind.kubectl import Target
 from accelbind.node_devices import NodeDevices
-from accelbind.options import Mappings, switch, time_option
-from accelbind.output import Output, OutputFormat
+from accelbind.options import ApiServer, Context, Kubeconfig, Mappings, switch, time_option
 from accelbind.plain_port import NoAnswer, PlainPort
 from accelbind.run import Given, load_settings, require_folder, with_settings
 from accelbind.survey import read_folder
@@ -18,14 +22,29 @@ from plugin.dra.book import FOLDER as CLAIMS
 from plugin.dra.book import ClaimBook
 from plugin.settings import PluginSettings
 from services.node.table import Table, rows, with_names
+from services.process.errors import InvalidSettings
 from services.process.settings import dashed
 from services.process.text import plain
 
 WHERE: Final = "Where to read from (by default the running plugin)"
+FLEET: Final = "All nodes of a cluster"
 FILES: Final = "files"
 """The source of a table that was read without a plugin."""
 _COMPARED: Final = ("root", "kubelet_dir", "mode")
 """Settings that a running plugin may have with other values than were given."""
+
+
+class DevicesFormat(StrEnum):
+    """How to print."""
+
+    TEXT = "text"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+
+
+def _of_cluster(*flags: str, text: str) -> Any:  # noqa: ANN401 - as `typer.Option`
+    return typer.Option(*flags, metavar="NAME", help=text, rich_help_panel=FLEET)
 
 
 @with_settings(
@@ -37,7 +56,10 @@ _COMPARED: Final = ("root", "kubelet_dir", "mode")
 )
 def devices(
     *,
-    output: Output = OutputFormat.TEXT,
+    output: Annotated[
+        DevicesFormat,
+        typer.Option("--output", "-o", help="Output format; wide and yaml are for --cluster."),
+    ] = DevicesFormat.TEXT,
     watch: Annotated[
         bool,
         switch("--watch", "-w", help="Keep running, and print after each change."),
@@ -54,9 +76,31 @@ def devices(
             rich_help_panel=WHERE,
         ),
     ] = False,
+    cluster: Annotated[
+        bool, switch("--cluster", help="Show every node of a cluster.", rich_help_panel=FLEET)
+    ] = False,
+    all_devices: Annotated[
+        bool, switch("--devices", help="Show each device, not a node.", rich_help_panel=FLEET)
+    ] = False,
+    node: Annotated[
+        list[str] | None, _of_cluster("--node", text="Only this node; repeat it for more.")
+    ] = None,
+    resource: Annotated[
+        list[str] | None,
+        _of_cluster("--resource", text="Only devices of this resource; repeat it for more."),
+    ] = None,
+    unhealthy: Annotated[
+        bool, switch("--unhealthy", help="Only unhealthy devices.", rich_help_panel=FLEET)
+    ] = False,
+    namespace: Annotated[
+        str, _of_cluster("--namespace", "-n", text="Only devices that its pods or claims have.")
+    ] = "",
+    kubeconfig: Kubeconfig = None,
+    context: Context = "",
+    api_server: ApiServer = "",
     given: Given,
 ) -> None:
-    """Show a node's devices, their health, and who has them.
+    """Show the devices of a node or a cluster, their health, and who has them.
 
     Asks the plugin that runs on this node (or in this pod). If it does not
     answer, or has another root, kubelet folder or mode than given here, reads the
@@ -64,11 +108,19 @@ def devices(
     it shows what these would serve, and devices that only their driver or state
     keeps from being served (not-matched). Logical names are shown with --mappings.
 
+    With --cluster it asks the process on each node through the API server, and
+    shows a line per node, or with --devices per device. It needs only your own
+    rights: list pods and nodes, get pods/proxy where accelbind runs; of nodes
+    that do not answer, it shows what ResourceSlices and claims say. API servers
+    reach the processes if the value networkPolicies.apiServers is set.
+
     The JSON has node, mode, root, kubeletDir, source (plugin, dra or files),
-    problems, and devices: each with device, resource, card, type, pciAddresses,
-    numaNode, interfaceId, afuIds, names, health, reasons (reason, message),
-    nodes and holders (namespace, pod, container, or claim). With --watch each document is
-    one line.
+    processVersion, problems, and devices: each with device, resource, card, type,
+    pciAddresses, numaNode, interfaceId, afuIds, names, health, reasons (reason,
+    message), nodes and holders (namespace, pod, container, or claim). With --watch
+    each document is one line. With --cluster it has problems and nodes: each with
+    node, pool, pod, mode, processVersion, source, error, problems, counted (by the
+    kubelet, per resource) and devices.
 
     [bold]Examples[/bold]
       accelbind devices
@@ -76,15 +128,29 @@ def devices(
       accelbind devices --watch -o json
       accelbind devices --root ./snapshot --mode region
       accelbind devices --device-types ./types --mode none
+      accelbind devices --cluster -o wide
+      accelbind devices --cluster --devices --unhealthy
     """
     is_given = frozenset(name for name, value in given.items() if value is not None)
+    target = Target(api_server, kubeconfig, context)
+    filters = Filters(tuple(node or ()), tuple(resource or ()), namespace, unhealthy=unhealthy)
+    if cluster:
+        if is_given or watch or files or mappings:
+            raise InvalidSettings(
+                "--cluster excludes --watch, --mappings and the options of a node"
+            )
+        show_cluster(target, filters, output, devices=all_devices)
+        return
+    of_cluster = filters != Filters() or all_devices or kubeconfig or context
+    if of_cluster or output in {DevicesFormat.WIDE, DevicesFormat.YAML}:
+        raise InvalidSettings("these options are for --cluster: see accelbind devices --help")
     files = files or "device_types" in is_given  # a running plugin has its own
     source = DeviceSource(load_settings(PluginSettings, given), is_given, mappings, files=files)
     last = None
     while True:
         table = source.read()
         if table != last:
-            show(table, as_json=output is OutputFormat.JSON, watch=watch)
+            show(table, as_json=output is DevicesFormat.JSON, watch=watch)
             last = table
         if not watch:
             return

@@ -12,7 +12,7 @@ from services.node.table import Row, Table
 from services.process.text import plain
 
 TITLES: Final = (
-    *("DEVICE", "CARD", "PCI", "NUMA", "FUNCTION"),
+    *("DEVICE", "RESOURCE", "TYPE", "CARD", "PCI", "NUMA", "FUNCTION", "NODES"),
     *("HEALTH", "POD", "CONTAINER", "WHY"),
 )
 UNKNOWN: Final = "?"
@@ -53,10 +53,13 @@ def cells(row: Row) -> tuple[str, ...]:
     messages = "; ".join(reason.text for reason in row.reasons)
     texts = (
         row.device,
+        row.resource,
+        row.type,
         row.card,
         ",".join(row.pci_addresses),
         "" if row.numa_node is None else str(row.numa_node),
         _function(row),
+        ",".join(row.nodes),
         row.health,
         ",".join(dict.fromkeys(pods)),
         ",".join(dict.fromkeys(containers)),

@@ -41,7 +41,7 @@ def read_published(slices: Iterable[Json], classes: Iterable[Json]) -> Published
         for each in classes
         if (name := _part(each, "spec").get("extendedResourceName"))
     }
-    by_node = _devices(slices)
+    by_node = newest_devices(slices)
     return Published(
         {node: _amounts(devices, resources) for node, devices in by_node.items()},
         {node: sum(map(_is_healthy, devices)) for node, devices in by_node.items()},
@@ -70,7 +70,7 @@ def add_published(
         add(resource, 1)
 
 
-def _devices(slices: Iterable[Json]) -> dict[str, list[Json]]:
+def newest_devices(slices: Iterable[Json]) -> dict[str, list[Json]]:
     """The devices of our driver by node, of the newest generation of its pool."""
     newest: dict[str, tuple[int, list[Json]]] = {}
     for each in slices:

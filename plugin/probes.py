@@ -10,10 +10,10 @@ from plugin.face import Face
 from plugin.node_process import NodeProcess
 from plugin.settings import Api, PluginSettings
 from services.containers.holders import Holders
-from services.node.table import rows
-from services.process.http import Route
+from services.node.table import FROM_DRA, FROM_PLUGIN, rows
+from services.process.http import Route, own_version
 
-SOURCES: Final = {Api.DEVICE_PLUGIN: "plugin", Api.DRA: "dra"}
+SOURCES: Final = {Api.DEVICE_PLUGIN: FROM_PLUGIN, Api.DRA: FROM_DRA}
 """As `/devices` names them."""
 
 FIRST_SCAN: Final = "the first scan is under way"
@@ -29,6 +29,7 @@ class Probes:
         self.face: Face | None = None
         self._settings = settings
         self._process = process
+        self._version = own_version()
         self.routes: Mapping[str, Route] = {
             "/healthz": self.healthz,
             "/readyz": self.readyz,
@@ -63,7 +64,7 @@ class Probes:
             problems += unknown
         offered = rows(face.node.state.advertised, holders) if face else ()
         source = SOURCES[self._settings.api]
-        table = self._settings.table(self.mode, source, offered, problems)
+        table = self._settings.table(self.mode, source, offered, problems, self._version)
         # While another plugin serves here, or a read hangs, an empty table says nothing.
         has_scanned = face is not None and face.node.state.inventory is not None
         status = HTTPStatus.OK if has_scanned else HTTPStatus.SERVICE_UNAVAILABLE

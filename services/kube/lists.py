@@ -70,11 +70,17 @@ async def _decode_page(body: bytes, path: str) -> Page:
 
 
 async def read_pages(
-    client: ClusterClient, path: str, selector: str = "", *, most: int | None = None
+    client: ClusterClient,
+    path: str,
+    selector: str = "",
+    *,
+    labels: str = "",
+    most: int | None = None,
 ) -> AsyncGenerator[Page, None]:
     """Yield a list page by page, up to `most` bytes; `MAX_LIST` unless given.
 
-    With a `selector`, it has only the objects whose fields it names (`spec.nodeName=node-1`).
+    With a `selector`, it has only the objects whose fields it names (`spec.nodeName=node-1`), with
+    `labels` those that have these (`app=webhook`).
 
     Raises:
         BadStatus: The API server refuses; with 410, the list has expired meanwhile.
@@ -88,6 +94,8 @@ async def read_pages(
         params: dict[str, str | int] = {"limit": limit}
         if selector:
             params["fieldSelector"] = selector
+        if labels:
+            params["labelSelector"] = labels
         if token:
             params["continue"] = token
         try:
@@ -121,10 +129,11 @@ async def list_objects(
     read: Callable[[dict[str, Any]], T | None],
     selector: str = "",
     *,
+    labels: str = "",
     most: int | None = None,
 ) -> list[T]:
-    """The results of `read` for each object of a list, without None; `most` as in `read_pages`."""
-    async with aclosing(read_pages(client, path, selector, most=most)) as pages:
+    """The results of `read` for each object of a list, without None; the rest as `read_pages`."""
+    async with aclosing(read_pages(client, path, selector, labels=labels, most=most)) as pages:
         return [
             converted
             async for page in pages

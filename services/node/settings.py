@@ -144,15 +144,21 @@ class NodeSettings(ProcessSettings):
         return parse_ignored(self.ignore_errors)
 
     def table(
-        self, mode: PluginMode, source: str, devices: tuple[Row, ...], problems: Iterable[str]
+        self,
+        mode: PluginMode,
+        source: str,
+        devices: tuple[Row, ...],
+        problems: Iterable[str],
+        version: str = "",
     ) -> Table:
-        """A table of this node's devices."""
+        """A table of this node's devices; `version` is that of the process that has made it."""
         return Table(
             node=self.node_name,
             mode=mode.value,
             root=str(self.root),
             kubelet_dir=str(self.kubelet_dir),
             source=source,
+            process_version=version,
             devices=devices,
             problems=tuple(problems),
         )

@@ -18,6 +18,10 @@ from services.mappings.model import Mapping
 from services.names import REGION_PREFIX
 from services.process.problem import Problem
 
+FROM_PLUGIN: Final = "plugin"
+FROM_DRA: Final = "dra"
+"""Sources of a table: the running process, which serves by the device plugin API or by DRA."""
+
 
 class Row(msgspec.Struct, frozen=True, rename="camel"):
     """One device."""
@@ -55,7 +59,9 @@ class Table(msgspec.Struct, frozen=True, rename="camel"):
     root: str = ""
     kubelet_dir: str = ""
     source: str = ""
-    """`plugin`: as the running plugin sees them; `files`: read without one."""
+    """`plugin` or `dra`: as the running process sees them; `files`: read without one."""
+    process_version: str = ""
+    """The version of the process that has made it; empty for `files`."""
     devices: tuple[Row, ...] = ()
     problems: tuple[str, ...] = ()
     """What is wrong with the node, and what couldn't be found out; a sentence each."""

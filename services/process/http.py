@@ -39,6 +39,13 @@ def new_registry() -> CollectorRegistry:
     return registry
 
 
+def own_version() -> str:
+    """The version of the installed package; empty if it is not installed."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version("accelbind")
+    return ""
+
+
 def build_info(registry: CollectorRegistry, component: str, version: str = "") -> None:
     """Add `accelbind_build_info`; the version is by default the installed package's."""
     gauge = Gauge(
@@ -47,10 +54,8 @@ def build_info(registry: CollectorRegistry, component: str, version: str = "") -
         ("component", "version", "python"),
         registry=registry,
     )
-    if not version:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            version = importlib.metadata.version("accelbind")
-    gauge.labels(component, version or "unknown", platform.python_version()).set(1)
+    version = version or own_version() or "unknown"
+    gauge.labels(component, version, platform.python_version()).set(1)
 
 
 class PlainProtocol(H11Protocol):

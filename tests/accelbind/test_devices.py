@@ -67,11 +67,11 @@ def test_a_node_without_plugin_is_read_from_its_files(short_dir: Path, free_port
     assert done.returncode == 0
     head, first, second = done.stdout.splitlines()
     assert head.split() == list(devices_show.TITLES)
-    assert first.split()[:6] == [
-        *("dfl-port.0", "region0", rack.addresses[0], "1"),
-        *(f"ce48969398f05f33946d560708be108a/{NLB0}", "Healthy"),
+    assert first.split()[:9] == [
+        *("dfl-port.0", AF, "-", "region0", rack.addresses[0], "1"),
+        *(f"ce48969398f05f33946d560708be108a/{NLB0}", "/dev/dfl-port.0", "Healthy"),
     ]
-    assert second.split()[3] == "-"
+    assert second.split()[5] == "-"
     assert "Unhealthy" in second
     assert second.endswith("errors/errors of intel-fpga-port.0 reads 0x40")
     assert f"no plugin answers on localhost:{free_port}" in done.stderr

@@ -1,4 +1,4 @@
-"""The API server that the doctor looks at."""
+"""The API server that commands look at."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,0 +1,308 @@
+"""Read what the nodes of a cluster have, with the rights of whoever asks.
+
+The process on a node knows best, and answers at `/devices` through the API server's pod proxy.
+Where it does not, the node's ResourceSlices and the claims say what it published. What the kubelet
+still counts is in the Node.
+"""
+
+import asyncio
+import contextlib
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Final, TypeAlias, TypeVar
+
+import msgspec
+
+from accelbind.published import SLICES, newest_devices
+from accelbind.survey import ENDED
+from certs.settings import NAMESPACE
+from plugin.dra.slices import UNHEALTHY as TAINT
+from plugin.dra.slices import read_attributes
+from services.containers.holders import FPGA_RESOURCES, Holder
+from services.devices.dra import API_VERSION, CARD, DRIVER, FPGA, NUMA_NODE, PCI_BUS_ID
+from services.kube.client import FORBIDDEN, NOT_FOUND, BadStatus, ClusterClient, Status, segment
+from services.kube.lists import MAX_SURVEY, list_objects
+from services.kubelet.values import HEALTHY, UNHEALTHY
+from services.names import DEVICE_DOMAIN
+from services.node.table import Row, Table
+from services.process.errors import ClusterError
+from services.process.json import UNREADABLE
+from services.process.problem import Problem
+from services.process.text import plain
+
+T = TypeVar("T")
+Json: TypeAlias = dict[str, Any]
+Progress: TypeAlias = Callable[[int, int], None]
+"""Is told how many nodes have answered or failed to, and how many there are."""
+
+AT_ONCE: Final = 32
+"""Requests to nodes at a time. If that many get no answer, no more are made."""
+ANSWER_SECONDS: Final = 3.0
+COMPONENT: Final = "app.kubernetes.io/component=accelbind-plugin"
+"""The label of the pods of all pools."""
+PORT: Final = "metrics"
+"""The name of the port that answers. The pod proxy takes its number only."""
+CLAIMS: Final = f"/apis/{API_VERSION}/resourceclaims"
+RUNNING: Final = "Running"
+SLICED: Final = "slices"
+"""The source of a node's devices that are read from its ResourceSlices."""
+_TOLD: Final = ("mode", "process_version", "source", "problems", "devices")
+_COUNTED: Final = (*FPGA_RESOURCES, f"{DEVICE_DOMAIN}/")
+_SILENT: Final = f"its process does not answer within {ANSWER_SECONDS:g} s"
+_FORBIDDEN: Final = "no right to ask its process"
+EVERYWHERE: Final = {
+    _SILENT: (
+        "API servers reach no pod of accelbind: the NetworkPolicy accelbind-nobody closes their"
+        " port for metrics, unless the value networkPolicies.apiServers (or the component"
+        " api-servers) names the addresses of the API servers"
+    ),
+    _FORBIDDEN: (
+        "the right to get pods/proxy in the namespace of accelbind is missing, so nodes cannot be"
+        " asked"
+    ),
+}
+"""Why no node answers where that is the reason for the first ones, and why that is."""
+_UNREACHABLE: Final = "API servers do not reach its process"
+_NO_PROCESS: Final = "what answers in its pod is no process of accelbind"
+_NOT_ASKED: Final = "not asked, since no other node answers"
+
+
+class FleetNode(msgspec.Struct, frozen=True, rename="camel"):
+    """A node, and what is known of its devices."""
+
+    node: str
+    pool: str = ""
+    """The DaemonSet of its process."""
+    pod: str = ""
+    """Its process, as namespace/name."""
+    mode: str = ""
+    process_version: str = ""
+    source: str = ""
+    """Who says what is here: `plugin`, `dra`, or `slices` if no process answers; empty: nobody."""
+    error: str = ""
+    """Why its process does not answer."""
+    problems: tuple[str, ...] = ()
+    """What its process says is wrong with the node."""
+    counted: dict[str, int] = {}
+    """What the kubelet counts as allocatable, by resource."""
+    devices: tuple[Row, ...] = ()
+
+
+class Fleet(msgspec.Struct, frozen=True):
+    """The nodes of a cluster that have to do with accelbind."""
+
+    nodes: tuple[FleetNode, ...] = ()
+    problems: tuple[str, ...] = ()
+    """What could not be read, and why."""
+
+
+@dataclass(slots=True)
+class _Pod:
+    node: str
+    pool: str
+    namespace: str
+    name: str
+    phase: str
+    port: int
+
+    @property
+    def path(self) -> str:
+        where = f"{segment(self.namespace)}/pods/{segment(self.name)}:{self.port}"
+        return f"/api/v1/namespaces/{where}/proxy/devices"
+
+
+@dataclass(slots=True)
+class _Reader:
+    client: ClusterClient
+    problems: list[str] = field(default_factory=list)
+
+    async def listed(
+        self, path: str, read: Callable[[Json], T | None], *, labels: str = ""
+    ) -> list[T] | None:
+        """The objects of a list; None if they may not be listed, which is a problem."""
+        try:
+            return await list_objects(self.client, path, read, labels=labels, most=MAX_SURVEY)
+        except BadStatus as error:
+            if error.status == NOT_FOUND:  # the cluster does not serve the kind
+                return []
+            if error.status != FORBIDDEN:
+                raise
+            self.problems.append(str(error))
+            return None
+
+
+async def read_fleet(
+    client: ClusterClient, only: Collection[str] = (), progress: Progress = lambda *_: None
+) -> Fleet:
+    """The nodes with accelbind; of a few if `only` names them.
+
+    Raises:
+        ClusterError: The API server does not answer, or neither pods nor nodes may be listed.
+    """
+    reader = _Reader(client)
+    pods = await reader.listed("/api/v1/pods", _pod, labels=COMPONENT)
+    if pods is None:
+        pods = await reader.listed(f"/api/v1/namespaces/{NAMESPACE}/pods", _pod, labels=COMPONENT)
+    counted = await reader.listed("/api/v1/nodes", _counted)
+    if pods is None and counted is None:
+        raise ClusterError("; ".join(reader.problems))
+
+    def is_chosen(node: str) -> bool:
+        return not only or node in only
+
+    # Of two on a node, one may still wait for the other.
+    by_phase = sorted(pods or (), key=lambda each: each.phase == RUNNING)
+    asked = {each.node: each for each in by_phase if is_chosen(each.node)}
+    tables, errors = await _ask(client, [*asked.values()], reader.problems, progress)
+    names = asked.keys() | {name for name, amounts in counted or () if any(amounts.values())}
+    published: Mapping[str, tuple[Row, ...]] = {}
+    if {name for name in names if is_chosen(name)} != tables.keys():
+        published = await _read_published(reader)
+    amounts_of = dict(counted or ())
+
+    def found(name: str) -> FleetNode:
+        pod, table = asked.get(name), tables.get(name)
+        place = (pod.pool, f"{pod.namespace}/{pod.name}") if pod else ("", "")
+        node = FleetNode(name, *place, counted=amounts_of.get(name, {}))
+        if table:
+            told = {each: getattr(table, each) for each in _TOLD}
+            return msgspec.structs.replace(node, **told)
+        rows = published.get(name, ())
+        error = errors.get(name, "no process of accelbind runs here")
+        source = SLICED if rows else ""
+        return msgspec.structs.replace(node, error=error, source=source, devices=rows)
+
+    chosen = sorted(filter(is_chosen, names | published.keys()))
+    return Fleet(tuple(map(found, chosen)), tuple(reader.problems))
+
+
+# The processes -----------------------------------------------------------------------------------
+
+
+async def _ask(
+    client: ClusterClient, pods: Sequence[_Pod], problems: list[str], progress: Progress
+) -> tuple[dict[str, Table], dict[str, str]]:
+    """The answers, and why there is none, by node."""
+    tables: dict[str, Table] = {}
+    errors = {each.node: f"its pod {each.name} is {each.phase}" for each in pods}
+    running = [each for each in pods if each.phase == RUNNING]
+    gate, done = asyncio.Semaphore(AT_ONCE), list[str]()
+
+    async def ask(pod: _Pod) -> None:
+        async with gate:
+            try:
+                tables[pod.node] = await _answer_of(client, pod)
+            except ClusterError as error:
+                errors[pod.node] = str(error)
+        done.append(pod.node)
+        progress(len(done), len(running))
+
+    for group in (running[:AT_ONCE], running[AT_ONCE:]):
+        async with asyncio.TaskGroup() as tasks:
+            for each in group:
+                tasks.create_task(ask(each))
+        reasons = {errors[each.node] for each in group if not tables}
+        if len(reasons) == 1 and reasons & EVERYWHERE.keys():
+            problems.append(EVERYWHERE[reasons.pop()])
+            errors |= {each.node: _NOT_ASKED for each in running[AT_ONCE:]}
+            break
+    return tables, {node: errors[node] for node in errors.keys() - tables.keys()}
+
+
+async def _answer_of(client: ClusterClient, pod: _Pod) -> Table:
+    """The devices of a node. Raises ClusterError with the reason why they are unknown."""
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            answer = await client.request("GET", pod.path)
+        table = msgspec.json.decode(answer.body, type=Table)
+    except TimeoutError as error:
+        raise ClusterError(_SILENT) from error
+    except UNREADABLE as error:
+        raise ClusterError(_NO_PROCESS) from error
+    if not table.source:  # the API server's own answer, or somebody else's
+        if answer.status == FORBIDDEN:
+            raise ClusterError(_FORBIDDEN)
+        with contextlib.suppress(*UNREADABLE):
+            if message := msgspec.json.decode(answer.body, type=Status).message:
+                raise ClusterError(f"{_UNREACHABLE}: {plain(message, 300)}")
+        raise ClusterError(_NO_PROCESS)
+    if answer.status != HTTPStatus.OK:  # it knows no devices yet
+        raise ClusterError("; ".join(plain(each, 300) for each in table.problems))
+    return table
+
+
+def _pod(item: Json) -> _Pod | None:
+    metadata, spec = item.get("metadata") or {}, item.get("spec") or {}
+    labels, phase = metadata.get("labels") or {}, (item.get("status") or {}).get("phase")
+    key, _, value = COMPONENT.partition("=")
+    ports = [
+        port.get("containerPort")
+        for container in spec.get("containers") or ()
+        for port in container.get("ports") or ()
+        if port.get("name") == PORT
+    ]
+    if labels.get(key) != value or phase in ENDED or not spec.get("nodeName") or not ports:
+        return None
+    owners = metadata.get("ownerReferences") or ()
+    pool = next((str(each.get("name")) for each in owners if each.get("controller")), "")
+    place = str(metadata.get("namespace")), str(metadata.get("name"))
+    return _Pod(str(spec["nodeName"]), pool, *place, str(phase), int(ports[0]))
+
+
+# What the API server knows -----------------------------------------------------------------------
+
+
+def _counted(item: Json) -> tuple[str, dict[str, int]]:
+    amounts = (item.get("status") or {}).get("allocatable") or {}
+    ours = {key: amounts[key] for key in sorted(amounts) if key.startswith(_COUNTED)}
+    return str(item["metadata"]["name"]), {key: int(ours[key]) for key in ours}
+
+
+async def _read_published(reader: _Reader) -> Mapping[str, tuple[Row, ...]]:
+    slices = await reader.listed(SLICES, dict)
+    devices = newest_devices(slices or ())
+    if not devices:
+        return {}
+    holders: dict[tuple[str, str], list[Holder]] = defaultdict(list)
+    for claim in await reader.listed(CLAIMS, dict) or ():
+        for key in _allocated(claim):
+            holders[key] += _users(claim)
+    return {
+        node: tuple(_row(each, holders.get((node, str(each.get("name"))), ())) for each in found)
+        for node, found in devices.items()
+    }
+
+
+def _allocated(claim: Json) -> Iterable[tuple[str, str]]:
+    allocation = (claim.get("status") or {}).get("allocation") or {}
+    for each in (allocation.get("devices") or {}).get("results") or ():
+        if each.get("driver") == DRIVER:
+            yield str(each.get("pool")), str(each.get("device"))
+
+
+def _users(claim: Json) -> Iterable[Holder]:
+    metadata = claim["metadata"]
+    pods = (claim.get("status") or {}).get("reservedFor") or ()
+    of_pods = [str(each.get("name")) for each in pods if each.get("resource") == "pods"]
+    for pod in of_pods or [""]:
+        yield Holder(str(metadata.get("namespace")), pod, "", str(metadata.get("name")))
+
+
+def _row(device: Json, holders: Iterable[Holder]) -> Row:
+    attributes = read_attributes(device)
+    kind, numa = str(attributes.get("type") or ""), attributes.get(NUMA_NODE)
+    taints = [each for each in device.get("taints") or () if each.get("key") == TAINT]
+    return Row(
+        device=str(device.get("name")),
+        card=str(attributes.get(CARD) or ""),
+        type="" if kind == FPGA else kind,
+        pci_addresses=tuple(str(each) for each in (attributes.get(PCI_BUS_ID),) if each),
+        numa_node=numa if isinstance(numa, int) else None,
+        interface_id=str(attributes.get("interfaceID") or ""),
+        afu_ids=tuple(str(each) for each in (attributes.get("afuID"),) if each),
+        health=UNHEALTHY if taints else HEALTHY,
+        reasons=tuple(Problem(str(each.get("value")), "as its slice says") for each in taints),
+        holders=tuple(sorted(holders)),
+    )

@@ -1,0 +1,225 @@
+"""`accelbind devices --cluster`: what nodes answer, and what is known where they don't."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from accelbind.fleet import reading
+from accelbind.fleet.reading import read_fleet
+from services.kube.client import ClusterClient
+from services.process.errors import ClusterError
+from simulator.apiserver.http_server import Request, Response
+from simulator.apiserver.standin import ApiServerStandIn
+from tests.accelbind.doctor.answers import Json, attributes, labelled, published
+from tests.accelbind.running import Done, run
+
+pytestmark = pytest.mark.anyio
+
+AF, SYSTEM = "fpga.intel.com/af-x", "accelbind-system"
+HELD = {"namespace": "team-a", "pod": "p", "container": "c", "claim": ""}
+BROKEN = [{"reason": "port-errors", "message": "errors reads 0x40"}]
+
+
+def device(name: str, health: str = "Healthy", **more: Any) -> Json:
+    return {"device": name, "resource": AF, "health": health, **more}
+
+
+def table(node: str, *devices: Json, **more: Any) -> Json:
+    """What a process answers at `/devices`."""
+    return {"node": node, "mode": "af", "source": "plugin", "devices": [*devices], **more}
+
+
+def process_on(node: str, phase: str = "Running", component: str = "accelbind-plugin") -> Json:
+    owner = {"kind": "DaemonSet", "name": "accelbind-plugin", "uid": "u", "controller": True}
+    port = {"name": "metrics", "containerPort": 9102}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"plugin-{node}",
+            "namespace": SYSTEM,
+            "labels": {"app.kubernetes.io/component": component},
+            "ownerReferences": [owner],
+        },
+        "spec": {"nodeName": node, "containers": [{"name": "plugin", "ports": [port]}]},
+        "status": {"phase": phase},
+    }
+
+
+class Processes:
+    """What the processes answer through the API server, by node: a table, an error, or nothing."""
+
+    def __init__(self, **answers: Json | int | None) -> None:
+        self.answers = answers
+        self.asked = list[str]()
+        self.claims = list[Json]()
+
+    def matches(self, request: Request) -> bool:
+        return "/proxy/" in request.path or request.path == reading.CLAIMS
+
+    async def answer(self, request: Request) -> Response:
+        if request.path == reading.CLAIMS:  # the stand-in's own would give back what nobody uses
+            return Response(200, json.dumps({"metadata": {}, "items": self.claims}).encode())
+        start, _, path = request.path.partition(":9102/proxy")
+        node = start.rpartition("/plugin-")[2]
+        assert path == "/devices"
+        self.asked.append(node)
+        found = self.answers[node]
+        if found is None:
+            await asyncio.Event().wait()
+        if isinstance(found, int):
+            status = {"kind": "Status", "code": found, "message": "dial tcp: connection refused"}
+            return Response(found, json.dumps(status).encode())
+        return Response(503 if found and found.get("problems") else 200, json.dumps(found).encode())
+
+
+@pytest.fixture
+async def nodes(api: ApiServerStandIn) -> Processes:
+    """Five nodes: one that is well, and others of which less is known."""
+    found = Processes(
+        n1=table("n1", device("d0", holders=[HELD]), device("d1"), processVersion="0.1.0"),
+        n2=table("n2", device("d0", "Unhealthy", reasons=BROKEN)),
+        n3=503,
+        n4=table("n4", problems=["the first scan is under way"]),
+    )
+    for name in ("n1", "n2", "n3"):
+        api.put(process_on(name))
+    api.put(process_on("n4"))
+    api.put(process_on("n5", "Pending"))
+    api.put(process_on("n1", component="accelbind-webhook") | {"kind": "Pod"})
+    api.put(process_on("n1"))
+    for name, counted in (("n1", {AF: "2"}), ("n2", {"fpga.intel.com/af-old": "1"}), ("n9", {})):
+        api.put(labelled(name, counted | {"cpu": "4"}))
+    api.put(published("n3", attributes(type="fpga", card="0000:3b:00.0"), attributes(type="rng")))
+    results = [{"driver": "accelbind.dev", "pool": "n3", "device": "d1", "request": "r"}]
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "c", "namespace": "team-b"},
+        "status": {
+            "allocation": {"devices": {"results": results}},
+            "reservedFor": [{"resource": "pods", "name": "q", "uid": "u"}],
+        },
+    }
+    found.claims = [claim]
+    return found
+
+
+async def asked(api: ApiServerStandIn, processes: Processes, *flags: str) -> Done:
+    with api.faults.answering(processes.answer, matches=processes.matches):
+        socket = f"unix:{api.kubeconfig_path.parent / 'api.sock'}"
+        return await asyncio.to_thread(run, "devices", "--cluster", "--api-server", socket, *flags)
+
+
+async def test_each_node_is_a_line_also_without_an_answer(
+    api: ApiServerStandIn, nodes: Processes
+) -> None:
+    done = await asked(api, nodes)
+    assert (done.returncode, done.stderr) == (0, "")
+    head, *lines, _, total = done.stdout.splitlines()
+    assert head.split() == [
+        "NODE",
+        "MODE",
+        "VERSION",
+        *("DEVICES", "FREE", "USED"),
+        "UNHEALTHY",
+        "NOTE",
+    ]
+    assert [line.split()[:7] for line in lines] == [
+        ["n1", "af", "0.1.0", "2", "1", "1", "0"],
+        ["n2", "af", "-", "1", "0", "0", "1"],
+        ["n3", "slices", "-", "2", "1", "1", "0"],
+        ["n4", "-", "-", "?", "?", "?", "?"],
+        ["n5", "-", "-", "?", "?", "?", "?"],
+    ]
+    notes = (
+        "",
+        "the kubelet counts 1 of fpga.intel.com/af-old",
+        "connection refused",
+        "the first scan is under way",
+        "its pod plugin-n5 is Pending",
+    )
+    assert [words for words, line in zip(notes, lines, strict=True) if words not in line] == []
+    assert total == "5 nodes, 5 devices: 2 free, 2 used, 1 unhealthy; 3 nodes without an answer"
+    assert sorted(nodes.asked) == ["n1", "n2", "n3", "n4"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--node", "n1"], {"n1": ["d0", "d1"]}),
+        (
+            ["--resource", "af-x", "--node", "n1", "--node", "n2"],
+            {"n1": ["d0", "d1"], "n2": ["d0"]},
+        ),
+        (["--unhealthy"], {"n2": ["d0"], "n3": [], "n4": [], "n5": []}),
+        (["-n", "team-a", "--node", "n1", "--node", "n2"], {"n1": ["d0"]}),
+        (["--namespace", "team-b"], {"n3": ["d1"], "n4": [], "n5": []}),
+    ],
+)
+async def test_devices_are_chosen_and_unknown_nodes_stay(
+    api: ApiServerStandIn, nodes: Processes, flags: list[str], expected: dict[str, list[str]]
+) -> None:
+    done = await asked(api, nodes, *flags, "-o", "yaml")
+    shown = yaml.safe_load(done.stdout)["nodes"]
+    assert {each["node"]: [one["device"] for one in each["devices"]] for each in shown} == expected
+    done = await asked(api, nodes, *flags, "--devices")
+    rows = [line.split()[:2] for line in done.stdout.splitlines()[1:]]
+    assert [row for row in rows if not row[0].endswith(":")] == [
+        [node, name] for node, names in expected.items() for name in names
+    ]
+
+
+async def test_a_port_that_is_closed_everywhere_is_tried_at_some_nodes_only(
+    api: ApiServerStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(reading, "AT_ONCE", 4)
+    names = [f"n{number}" for number in range(6)]
+    processes = Processes(**dict.fromkeys(names))
+    for name in names:
+        api.put(process_on(name))
+    done = await asked(api, processes)
+    assert len(processes.asked) == 4
+    assert "networkPolicies.apiServers" in done.stderr
+    assert done.stdout.count("within 3 s") == 4
+    assert done.stdout.count("not asked") == 2
+
+
+async def test_missing_rights_are_told_and_the_rest_is_shown(
+    api: ApiServerStandIn, nodes: Processes
+) -> None:
+    nodes.answers = dict.fromkeys(nodes.answers, 403)
+    done = await asked(api, nodes, "-o", "json")
+    found = json.loads(done.stdout)
+    assert "pods/proxy" in found["problems"][0]
+    assert {each["node"]: each["source"] for each in found["nodes"]}["n3"] == "slices"
+    with api.faults.failing(
+        403, matches=lambda request: request.path in ("/api/v1/pods", "/api/v1/nodes")
+    ):
+        done = await asked(api, nodes, "-o", "json")
+    assert [each["node"] for each in json.loads(done.stdout)["nodes"]] == [
+        "n1",
+        "n2",
+        "n3",
+        "n4",
+        "n5",
+    ]
+    assert done.stderr.count("warning: ") == 3
+    with api.faults.failing(403, matches=lambda request: "/proxy/" not in request.path):
+        async with ClusterClient(api.access) as client:
+            with pytest.raises(ClusterError, match="403"):
+                await read_fleet(client)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [["--cluster", "--watch"], ["--cluster", "--root", "/x"], ["--unhealthy"], ["-o", "wide"]],
+)
+def test_options_of_a_node_and_of_a_cluster_do_not_mix(flags: list[str]) -> None:
+    done = run("devices", *flags)
+    assert done.returncode == 2
+    assert "--cluster" in done.stderr
