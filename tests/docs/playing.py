@@ -58,7 +58,9 @@ _ACCELBIND = """#!/bin/bash
 export PYTHONPATH=@REPOSITORY@
 case "$1" in
     devices | doctor)
-        for word in "$@"; do [[ $word == --root || $word == --cluster ]] && exec @PYTHON@ -m accelbind "$@"; done
+        for word in "$@"; do
+            [[ $word == --root || $word == --cluster ]] && exec @PYTHON@ -m accelbind "$@"
+        done
         [[ $1 == doctor ]] || set -- "$@" --pod-logs-dir @NODE@/pod-logs
         set -- "$@" --root @NODE@/root --kubelet-dir @NODE@ ;;
     fpga)
