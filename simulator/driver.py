@@ -11,7 +11,7 @@ hardware does, it takes a bitstream for what is in it, whatever the metadata aro
 `raw_bitstream` makes one. What is none is refused with EIO. A release and an assignment of a port
 are not modelled (ENOTTY).
 
-    python -m simulator.driver --root DIR --seconds 0.3
+    python -m simulator.driver --root DIR
 
 prints a line of JSON for each port that is programmed or reset.
 """
@@ -127,13 +127,12 @@ class DriverStandIn:
         self,
         root: Path,
         *,
-        seconds: float = 0.0,
         on_done: Callable[[Done], None] = lambda _: None,
     ) -> None:
         self.done: list[Done] = []
         self.begun: list[str] = []
         """The ports that were to be programmed, as it began."""
-        self.seconds = seconds
+        self.seconds = 0.0
         """How long programming takes; may be changed."""
         self.refuse = False
         """Whether the hardware refuses to be programmed."""
@@ -273,7 +272,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m simulator.driver", description="Stand in for the driver of a rack's cards."
     )
     parser.add_argument("--root", type=Path, required=True, help="the rack's folder")
-    parser.add_argument("--seconds", type=float, default=0.0, help="how long programming takes")
     parser.add_argument("--log", type=Path, help="a file that gets the same lines")
     options = parser.parse_args(arguments)
     ends = {signal.SIGTERM, signal.SIGINT}
@@ -286,7 +284,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             with options.log.open("a") as log:
                 log.write(f"{line}\n")
 
-    with DriverStandIn(options.root, seconds=options.seconds, on_done=report):
+    with DriverStandIn(options.root, on_done=report):
         print(json.dumps({"what": "ready"}), flush=True)  # noqa: T201 - the same
         signal.sigwait(ends)
     return 0

@@ -11,7 +11,7 @@ import pytest
 from tests.e2e import settings
 from tests.e2e.interrupting import end_on_signals
 from tests.e2e.simulator import simulated
-from tests.support import REPOSITORY, soaking
+from tests.support import REPOSITORY
 
 PARTS = (
     "definitions",
@@ -25,14 +25,11 @@ PARTS = (
     "kubelet",
     "doctor",
 )
-LONG = ("dra_long",)
-"""With `SOAK=1` only."""
 
 
 def run(more: Sequence[str]) -> int:
     settings.read()
-    parts = (*PARTS, *LONG) if soaking() else PARTS
-    files = [str(Path(__file__).parent / "suite" / f"{part}.py") for part in parts]
+    files = [str(Path(__file__).parent / "suite" / f"{part}.py") for part in PARTS]
     usual = ["--timeout=0", "-p", "no:cacheprovider", "--tb=short", "-v"]
     usual += ["-o", "filterwarnings=default"]  # a stranger's cluster is no place for gates
     os.environ.pop("REQUIRE_ALL", None)  # what a cluster lacks is skipped, with the reason

@@ -51,17 +51,6 @@ class Driver:
         )
         self.port = self.process.ports(ports, timeout=START_SECONDS)["metrics"]
 
-    @property
-    def claims(self) -> list[Json]:
-        files = sorted((self.hosts.folder / "state" / "claims").glob("*.json"))
-        return [json.loads(each.read_text()) for each in files]
-
-    @property
-    def cdi_files(self) -> list[str]:
-        """The UIDs of claims that have a CDI file."""
-        files = self.hosts.cluster.settings.cdi_dir.glob("accelbind-claim-*.json")
-        return [each.stem.removeprefix("accelbind-claim-") for each in sorted(files)]
-
     def slices(self) -> list[Json]:
         selector = f"spec.nodeName={self.hosts.cluster.node},spec.driver={DRIVER}"
         return self.hosts.cluster.api.list(SLICES, fieldSelector=selector)

@@ -8,7 +8,6 @@ kubelet does for a pod that mounts it.
 import base64
 import contextlib
 import ipaddress
-import json
 import os
 import shutil
 import socket
@@ -285,29 +284,12 @@ class Hosts:
 
     # Plugin
 
-    def start_driver(self, seconds: float = 0) -> None:
-        """Start what stands for the cards' driver: the kernel has none for them.
-
-        Programming takes it so many seconds.
-        """
-        before = self.running.pop("driver", None)
-        if before is not None:
-            before.kill()
-        flags = ("--root", self.root, "--log", self.programmed_log, "--seconds", str(seconds))
+    def start_driver(self) -> None:
+        """Start what stands for the cards' driver: the kernel has none for them."""
         self.running["driver"] = self.processes.start(
-            python_module("simulator.driver", *flags), name="driver"
+            python_module("simulator.driver", "--root", self.root), name="driver"
         )
         self.running["driver"].wait_for_output("ready")
-
-    @property
-    def programmed_log(self) -> Path:
-        """What the cards' driver has done, a line each."""
-        return self.folder / "programmed.log"
-
-    def programmed(self) -> list[tuple[str, str]]:
-        """The port and the function of each programming, in order."""
-        done = map(json.loads, self.programmed_log.read_text().splitlines())
-        return [(each["port"], each["afuId"]) for each in done if each["what"] == "programmed"]
 
     def serve(self, mode: str) -> None:
         """Have the plugin serve in a mode, and wait until the node offers all that it should."""
@@ -477,7 +459,6 @@ def hosts_of(cluster: Cluster, namespace: str) -> Iterator[Hosts]:
         host = cluster.settings.webhook_host or local_address(cluster.api.server)
         processes = Processes(work)
         hosts = Hosts(cluster, namespace, work, root, rack, processes, host)
-        hosts.programmed_log.touch()
         stack.callback(lambda: list(processes.close()))
         stack.callback(hosts.leave)
         hosts.start_driver()

@@ -30,8 +30,6 @@ make e2e KUBECONFIG=FILE …: the suite against a cluster. What it makes there g
   POD_LOGS_DIR=DIR         folders of the pods' logs (default: /var/log/pods)
   DEVICES=files            regular files for the cards' nodes, where the kubelet is a stand-in
   PATIENCE=SECONDS         how long the cluster may take for one step (default: 180)
-  SOAK=1                   also what takes long of the DRA driver, half an hour (SOAK_SECONDS=…:
-                           how long pods compete for regions)
   PYTEST_ARGS=…            more for pytest: -k modes, -x, -v
 
 make e2e SIMULATOR=1: the same against the stand-ins, on this machine alone.
