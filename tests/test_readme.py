@@ -1,4 +1,4 @@
-"""What the documentation names exists. tests/docs runs its commands."""
+"""What the documentation names exists. tests/docs checks its commands."""
 
 import re
 from pathlib import Path

@@ -35,14 +35,12 @@ class App:
         writer: Writer,
         token: str,
         faults: Faults,
-        bookmark_interval: float,
     ) -> None:
         self._store = store
         self._table = table
         self._writer = writer
         self.token = token
         self._faults = faults
-        self._bookmark_interval = bookmark_interval
         self.watches: set[Watch] = set()
         self.seen: deque[SeenRequest] = deque(maxlen=20_000)
 
@@ -93,7 +91,7 @@ class App:
         query = dict(call.query)
         if name := call.target.name:
             query["fieldSelector"] = f"metadata.name={name}"
-        watch = Watch(self._store, call.target, query, bookmark_interval=self._bookmark_interval)
+        watch = Watch(self._store, call.target, query)
         return Response(200, stream=self._streamed(watch))
 
     async def _streamed(self, watch: Watch) -> AsyncGenerator[bytes]:

@@ -99,11 +99,11 @@ def labels_of(item: Json | None) -> Mapping[str, str]:
 
 # Watches
 
+BOOKMARK_SECONDS = 60.0
+
 
 class Watch:
-    def __init__(
-        self, store: Store, target: Target, query: Mapping[str, str], *, bookmark_interval: float
-    ) -> None:
+    def __init__(self, store: Store, target: Target, query: Mapping[str, str]) -> None:
         self.resource = target.resource
         self._store = store
         self._selects = predicate_of(target, query)
@@ -111,7 +111,7 @@ class Watch:
         self._since = int(query.get("resourceVersion") or 0) or None  # 0: whatever is there
         self._interval = float("inf")
         if query.get("allowWatchBookmarks") in ("true", "1"):
-            self._interval = bookmark_interval
+            self._interval = BOOKMARK_SECONDS
         self._seconds = int(query.get("timeoutSeconds") or 0) or random.randint(1800, 3600)  # noqa: S311 - as a real API server spreads them
         self._lines: deque[bytes] = deque()
         self._wake = asyncio.Event()

@@ -50,8 +50,6 @@ class Options:
     """`host:port` of Services that webhook configurations name."""
     schedule: bool = True
     """Whether pods are bound to nodes."""
-    bookmark_interval: float = 60.0
-    """Seconds between the bookmarks of a watch."""
     device_taints: bool = True
     """Whether ResourceSlices may have taints; otherwise they are dropped (before 1.36)."""
 
@@ -78,7 +76,6 @@ class ApiServerStandIn:
             writer=Writer(self.store, self.table, admission, device_taints=options.device_taints),
             token=token_urlsafe(),
             faults=self.faults,
-            bookmark_interval=options.bookmark_interval,
         )
         self._server = HttpServer(self._answer)
         self.compact = self.store.compact

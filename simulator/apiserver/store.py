@@ -131,10 +131,6 @@ class Store:
         shelf.remember(Change("DELETED", path, self.revision, data))
         return item
 
-    def advance(self, revision: int) -> None:
-        """Advance the counter, as writes of other resources do."""
-        self.revision = max(self.revision, revision)
-
     def compact(self) -> None:
         """Forget the past: watches and lists of any older revision are answered with 410."""
         self.revision += 1

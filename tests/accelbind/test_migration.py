@@ -1,7 +1,7 @@
 """A plugin of the public suite is replaced by ours under a running container.
 
 A plugin of the tests' own, with the public one's socket names, device ids and answers, stands for
-the suite's. `tests/docs` runs the commands of docs/migration.md.
+the suite's.
 """
 
 import asyncio

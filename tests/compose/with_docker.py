@@ -1,7 +1,7 @@
 """The images and the compose file with a real Docker engine: `make test-compose` runs this.
 
-It is no part of `make test`: it takes minutes, and what it needs it says. DOCKER_HOST names an
-engine that runs already; BASE an image that is there or can be pulled, in the place of one made of
+It is no part of `make test`: it takes minutes, and what it needs it says. DOCKER_HOST names another
+engine than the usual one; BASE an image that is there or can be pulled, in the place of one made of
 Debian's packages; BASE_ARCHIVE a file that keeps the latter for the next time.
 """
 
@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from tests.compose.engine import BASE, Engine, base_image, composes, engine, forbidden, unmet, usual
+from tests.compose.engine import BASE, Engine, base_image, composes, unmet
 from tests.compose.test_files import QUICKSTART, typed
-from tests.support import ENGINES_ARE_FORBIDDEN, REPOSITORY, eventually, require
+from tests.support import REPOSITORY, eventually, require
 
 pytestmark = pytest.mark.timeout(2400)
 
@@ -50,14 +50,10 @@ RUNNING = {
 def docker() -> Iterator[Engine]:
     folder = Path(tempfile.mkdtemp(prefix="ab-", dir="/tmp"))
     try:
-        running = usual(folder) is not None
-        if problem := unmet(running=running):
+        engine = Engine(folder)
+        if problem := unmet(engine):
             pytest.exit(f"make test-compose can't run: {problem}", returncode=1)
-        lacking = forbidden(Path("/proc/self/status").read_text())
-        if lacking and not running:
-            pytest.skip(f"{ENGINES_ARE_FORBIDDEN} (it lacks {lacking})")
-        with engine(folder) as made:
-            yield made
+        yield engine
     finally:
         subprocess.run([require("rm"), "-rf", folder], check=True)
 
@@ -66,7 +62,7 @@ def docker() -> Iterator[Engine]:
 def base(docker: Engine) -> Iterator[str]:
     made = base_image(docker)
     yield made
-    if made == BASE and not docker.own:
+    if made == BASE:
         docker.run("docker", "image", "rm", made)
 
 
@@ -93,8 +89,7 @@ def images(docker: Engine, base: str) -> Iterator[dict[str, str]]:
         for done in [pool.submit(build, "hook-installer"), pool.submit(build, "webhook", "certs")]:
             done.result()
     yield built
-    if not docker.own:
-        docker.run("docker", "image", "rm", *built.values())
+    docker.run("docker", "image", "rm", *built.values())
 
 
 def inspect(docker: Engine, image: str) -> dict[str, object]:
@@ -257,9 +252,8 @@ def test_the_suite_comes_up_healthy_tries_the_pods_and_goes_down(
         _end_quietly(suite)
     finally:
         suite.compose(*down, "--timeout=20")
-        if not docker.own:
-            built = (f"accelbind-{target}:{suite.tag}" for target in TARGETS[:3])
-            docker.run("docker", "image", "rm", "--force", *built, code=None)
+        built = (f"accelbind-{target}:{suite.tag}" for target in TARGETS[:3])
+        docker.run("docker", "image", "rm", "--force", *built, code=None)
     for kind in ("container", "volume", "network"):
         every = ("--all",) if kind == "container" else ()
         assert docker.run("docker", kind, "ls", *every, "--quiet", *OURS) == ""

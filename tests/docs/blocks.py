@@ -18,8 +18,6 @@ _FENCE = re.compile(
 _HERE = re.compile(r"<<-?\s*['\"]?(\w+)['\"]?")
 _COMMENT = re.compile(r"\s+#\s.*$")
 _GOES_ON = ("\\", "|", "&&", "||")
-_SEPARATORS = set("|&;()")
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,25 +30,8 @@ class Command:
 
     @property
     def plain(self) -> str:
-        """Its first line without a comment."""
-        return _COMMENT.sub("", self.text.partition("\n")[0]).strip()
-
-    @property
-    def programs(self) -> set[str]:
-        """The programs that it starts; none if it only sets variables."""
-        found = set(re.findall(r"\$\((\w+)", self.text))
-        script = _HERE.split(self.text)[0] if _HERE.search(self.text) else self.text
-        words = shlex.shlex(script.replace("\\\n", " "), posix=True, punctuation_chars="|&;<>()")
-        words.whitespace_split = True
-        words.commenters = "#"
-        begins = True
-        for word in words:
-            if set(word) <= _SEPARATORS:
-                begins = True
-            elif begins and not _ASSIGNMENT.match(word):
-                found.add(word)
-                begins = False
-        return found
+        """Its first line, with those that continue it, without a comment."""
+        return _COMMENT.sub("", self.text.replace("\\\n", " ").partition("\n")[0]).strip()
 
 
 def pages() -> list[str]:

@@ -1,155 +1,34 @@
-"""The commands in the documentation work, in the order of their page."""
+"""The commands in the documentation exist: programs, commands, flags, files, links."""
 
 import re
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from accelbind.cli import main
 from accelbind.doctor import command as doctor
-from tests.docs import blocks, elsewhere, playing, test_kept
-from tests.docs.blocks import Command, commands
-from tests.docs.cluster import Cluster, cluster
-from tests.docs.playing import PROGRAMS, Scene
+from tests.docs import blocks
+from tests.docs.blocks import commands
+from tests.docs.test_help import check_flags, own
 from tests.support import REPOSITORY
 
-Json = dict[str, Any]
-
 PAGES = blocks.pages()
-INSTALLED = (
-    "kubectl label node worker-1 accelbind.dev/plugin=true",
-    "kubectl apply -k manifests/overlays/af",
-    "kubectl -n accelbind-system rollout status deployment/accelbind-webhook --timeout=60s",
-    "kubectl -n accelbind-system rollout status daemonset/accelbind-plugin --timeout=60s",
-    "kubectl apply -f manifests/samples/namespace.yaml -f manifests/samples/mappings",
-    "kubectl apply -f manifests/samples/pods",
-)
-INSTALLING = {
-    "README.md": (),
-    "docs/administrators.md": (),
-    "docs/migration.md": ("kubectl apply -f docs/old.yaml",),
-    "docs/pools.md": (),
-    "docs/quickstart.md": (),
-}
-"""Pages that install accelbind, and what comes before. The others find it installed."""
-
-SAID = {
-    "README.md": ("accelbind-plugin created", "node/worker-1 labeled"),
-    "docs/quickstart.md": ("1 of 1 pod ran", '{"fpga.intel.com/af-ce4.d84.', "rolled out"),
-    "docs/pod-authors.md": ("+ FPGA_AFU_2=", "exit code 1"),
-    "docs/administrators.md": ("dfl-port.0", "node/worker-1 uncordoned", '"cluster.served"'),
-    "docs/migration.md": (
-        'fpgadeviceplugin.deviceplugin.intel.com "fpgadeviceplugin-sample" deleted',
-    ),
-}
-"""What must be in the commands' output."""
-
-
-@pytest.fixture
-def empty(tmp_path: Path, short_dir: Path) -> Iterator[Cluster]:
-    with cluster(tmp_path, short_dir) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    folder = tmp_path_factory.mktemp("installed")
-    with (
-        tempfile.TemporaryDirectory(prefix="ab-", dir="/tmp", ignore_cleanup_errors=True) as short,
-        cluster(folder, Path(short)) as made,
-    ):
-        Scene(folder, made).play((), INSTALLED)
-        yield made
-
-
-def old_suite() -> Iterator[Json]:
-    """What an Intel suite and a b<>com plugin leave in a cluster, as far as pages name it."""
-    served = {"intelfpgawebhook": ["fpga"], "intel-deviceplugins": ["fpga", "sgx"]}
-    for prefix, devices in served.items():
-        yield {
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "MutatingWebhookConfiguration",
-            "metadata": {"name": f"{prefix}-mutating-webhook-configuration"},
-            "webhooks": [
-                {
-                    "name": f"{device}.mutator.webhooks.intel.com",
-                    "admissionReviewVersions": ["v1"],
-                    "clientConfig": {"url": "https://127.0.0.1:9/pods"},
-                    "failurePolicy": "Ignore",
-                    "sideEffects": "None",
-                }
-                for device in devices
-            ],
-        }
-    yield {
-        "apiVersion": "deviceplugin.intel.com/v1beta1",
-        "kind": "FpgaDevicePlugin",
-        "metadata": {"name": "fpgadeviceplugin-sample"},
-        "spec": {"mode": "af"},
-    }
-    yield {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": {"name": "accelerator-device-plugin-daemonset", "namespace": "kube-system"},
-        "spec": {},
-    }
-
-
-def played(page: str) -> list[Command]:
-    return [one for one in commands(page) if elsewhere.who_runs(one.plain) is None]
-
-
-def check(page: str, said: str) -> None:
-    assert [words for words in SAID.get(page, ()) if words not in said] == []
-
-
-@pytest.mark.timeout(playing.TIME_LIMIT + 30)
-@pytest.mark.parametrize("page", INSTALLING)
-def test_the_commands_of_a_page_that_installs_accelbind_work(
-    page: str, empty: Cluster, tmp_path: Path
-) -> None:
-    scene = Scene(tmp_path, empty)
-    (scene.home / "docs" / "old.yaml").write_text(yaml.safe_dump_all(old_suite()))
-    check(page, scene.play(commands(page), INSTALLING[page]))
-
-
-@pytest.mark.timeout(playing.TIME_LIMIT + 30)
-@pytest.mark.parametrize(
-    "page", [each for each in PAGES if played(each) and each not in (*INSTALLING, test_kept.PAGE)]
-)
-def test_the_commands_of_a_page_work(page: str, installed: Cluster, tmp_path: Path) -> None:
-    check(page, Scene(tmp_path, installed).play(commands(page)))
+FOLDERS = ("docs", "examples", "manifests", "simulator", "tests")
+"""Of which the commands name files."""
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_each_command_is_one_that_is_run(page: str) -> None:
-    unknown = [
-        f"{one.page}:{one.line}: {one.plain}"
-        for one in played(page)
-        if not one.programs <= PROGRAMS
-    ]
-    assert unknown == [], "run it here (PROGRAMS), or say who does (elsewhere.py)"
+def test_blocks_are_in_languages_that_are_known(page: str) -> None:
     assert set(blocks.languages(page)) <= {*blocks.SHELL, *blocks.INERT}
 
 
-def test_commands_listed_as_run_elsewhere_are_run_there() -> None:
-    script = (REPOSITORY / ".ci" / "run").read_text()
-    usual = script.partition("targets=(")[2].partition(")")[0]
-    used = set()
-    for one in (one for page in PAGES for one in commands(page)):
-        runner = elsewhere.who_runs(one.plain)
-        if runner == elsewhere.CI:
-            target = one.plain.removeprefix("make ").split()[0]
-            assert target in ("setup", *usual.split()), one
-        elif runner not in (None, elsewhere.BY_HAND):
-            file, name = runner.split("::")
-            assert re.search(rf"def {name}\b", (REPOSITORY / file).read_text()), runner
-        used |= {pattern for pattern in elsewhere.ELSEWHERE if re.fullmatch(pattern, one.plain)}
-    assert set(elsewhere.ELSEWHERE) - used == set(), "no page has such a command any more"
+@pytest.mark.parametrize("page", [each for each in PAGES if commands(each)])
+def test_commands_name_commands_flags_and_files_that_exist(page: str) -> None:
+    for one in commands(page):
+        for call in own(one.plain) if re.search(r"\baccelbind [a-z]", one.plain) else ():
+            check_flags(call)
+        for path in re.findall(rf"(?<=[\s=:])(?:{'|'.join(FOLDERS)})/[\w./-]+", one.text):
+            assert (REPOSITORY / path).exists(), f"{one.page}:{one.line}: {path}"
 
 
 def named_within_text() -> dict[str, set[str]]:
