@@ -7,9 +7,19 @@ from typing import Annotated, Any, Final
 import typer
 import yaml
 
+from accelbind.bundles import bundle_template, read_bundle
 from accelbind.device_classes import FpgaClass, claim_template, fpga_classes, type_class
 from accelbind.kubectl import DEFAULT_NAMESPACE, Target
-from accelbind.options import ApiServer, Context, Kubeconfig, Mappings, namespace_option, switch
+from accelbind.manifests import read_objects
+from accelbind.options import (
+    ApiServer,
+    Context,
+    Kubeconfig,
+    Mappings,
+    file_option,
+    namespace_option,
+    switch,
+)
 from accelbind.output import warn
 from accelbind.run import require_folder, with_settings
 from services.devices.hardware.scan import scan
@@ -110,8 +120,13 @@ def _types(settings: NodeSettings) -> Iterator[Any]:
 
 
 def template(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of a mapping.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name of a mapping; with -f, of the template.")
+    ],
     *,
+    filename: Annotated[
+        Path | None, file_option("--filename", "-f", text="A bundle of devices, as YAML.")
+    ] = None,
     mappings: Mappings = None,
     api_server: ApiServer = "",
     kubeconfig: Kubeconfig = None,
@@ -121,7 +136,7 @@ def template(
         namespace_option("Namespace of the mapping.", f"the kubeconfig's, or {DEFAULT_NAMESPACE}"),
     ] = None,
 ) -> None:
-    """Print a ResourceClaimTemplate for a mapping, as YAML.
+    """Print a ResourceClaimTemplate for a mapping or a bundle, as YAML.
 
     A pod names the template in spec.resourceClaims, and the claim in
     resources.claims of a container. For a function that is programmed, a region that
@@ -129,11 +144,23 @@ def template(
     functions are programmed as rarely as possible. The DeviceClass of accelbind dra
     classes must be there.
 
+    With -f it is for devices of any driver: several together, the first of some
+    alternatives, or a share of one. An Accelerator with target.claimTemplate gives
+    it a name.
+
     [bold]Examples[/bold]
       accelbind dra template nlb0 | kubectl apply -f -
       accelbind dra template nlb0 -n team-a --mappings maps
+      accelbind dra template gpu-nic -n team-a -f bundle.yaml
     """
     target = Target(api_server, kubeconfig, context)
+    if filename is not None:
+        bundle, *others = read_objects([filename], read_bundle, "no bundle")
+        if others:
+            raise InvalidSettings(f"{filename} has more than one bundle: a template is for one")
+        namespace = namespace or (target.namespace() if target.is_known else DEFAULT_NAMESPACE)
+        _print(bundle_template(bundle, name, namespace))
+        return
     _print(claim_template(_mapping(name, mappings, target, namespace)))
 
 

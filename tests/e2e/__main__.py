@@ -18,6 +18,7 @@ PARTS = (
     "admission",
     "running",
     "dra",
+    "names",
     "modes",
     "types",
     "away",

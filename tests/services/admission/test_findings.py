@@ -187,3 +187,36 @@ def test_accelerators_are_checked_as_fpgas_are() -> None:
     ]
     assert "did you mean gpu?" in found[1].text
     assert found[2].text == ("no node has advertised a.example/gone: is there a node with it?")
+
+
+def test_claims_are_checked_in_each_namespace_that_has_or_uses_a_name() -> None:
+    """Shared names need their templates where they are used, not in their own namespace."""
+
+    def bundle(name: str, namespace: str, template: str = "t") -> Any:
+        return accelerator(name, "", namespace=namespace, target={"claimTemplate": template})
+
+    known = index(
+        bundle("own", "team"),
+        bundle("own", "lib"),
+        bundle("shared", "lib"),
+        bundle("fine", "team", "there"),
+        accelerator("gpu", "nvidia.com/gpu", namespace="team"),
+    )
+    uses = [
+        ResourceUse("other", "Pod p", "accelbind.dev/shared"),
+        ResourceUse("other", "Pod p", "accelbind.dev/unknown"),
+        ResourceUse("other", "Pod p", "fpga.intel.com/own"),
+    ]
+
+    def problem(namespace: str, template: str) -> str:
+        return "" if template == "there" else f"{namespace}/{template} is missing"
+
+    policy = Policy(shared_namespace="lib")
+    found = check(known, policy=policy, uses=uses, claim_problem=problem)
+    claims = [(one.namespace, one.subject, one.text) for one in found if one.code == Code.CLAIMS]
+    assert claims == [
+        ("other", "Accelerator shared", "other/t is missing"),
+        ("team", "Accelerator own", "team/t is missing"),
+    ]
+    advertised = {"nvidia.com/gpu": 1}
+    assert [one.code for one in check(known, advertised=advertised)] == [Code.DUPLICATE]
