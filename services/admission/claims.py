@@ -25,13 +25,31 @@ def claim_operations(
 ) -> list[Operation]:
     """Return the JSON Patch for the claims of a pod; `plans` is in the kubelet's start order."""
     spec = pod.spec or PodSpec()
+    new, added = plan_claims(spec, plans, refusals)
+    operations: list[Operation] = []
+    for plan, names in zip(plans, added, strict=True):
+        has_claims = bool(plan.ref.container.resources and plan.ref.container.resources.claims)
+        claims = [{"name": name} for name in names]
+        operations += _append(f"{plan.ref.path}/resources/claims", claims, to_list=has_claims)
+    entries = [
+        {"name": name, "resourceClaimTemplateName": target.removeprefix(CLAIM_TEMPLATE)}
+        for name, target in new.items()
+    ]
+    has_entries = bool(spec.resource_claims)
+    return [*operations, *_append("/spec/resourceClaims", entries, to_list=has_entries)]
+
+
+def plan_claims(
+    spec: PodSpec, plans: Sequence[ContainerPlan], refusals: Refusals
+) -> tuple[dict[str, str], list[list[str]]]:
+    """Return the new claims of a pod with their templates, and which ones each container gets."""
     entries = {each.name: each.source for each in spec.resource_claims or ()}
     targets = {target for plan in plans for target, _, _ in _wanted(plan)}
     left = MAX_CLAIMS - sum(source in targets for source in entries.values())
     taken = {*entries, *_used_names(spec)}
     pool: dict[str, str] = {}
     new: dict[str, str] = {}
-    operations: list[Operation] = []
+    added: list[list[str]] = []
     for plan in plans:
         own = dict(plan.ref.claims)
         before = len(own)
@@ -45,7 +63,7 @@ def claim_operations(
                     "the limit for all its containers together"
                 )
                 refusals.add(ReviewReason.TOO_MANY_CLAIMS, plan.ref, message)
-                return []
+                return {}, [[] for _ in plans]
             unused = (name for n in count() if (name := f"{stem}-{n}") not in taken)
             made = [*islice(unused, units - len(reused))]
             taken.update(made)
@@ -55,14 +73,8 @@ def claim_operations(
             pool |= own
         else:
             pool = {name: of for name, of in pool.items() if name not in own}
-        has_claims = bool(plan.ref.container.resources and plan.ref.container.resources.claims)
-        added = [{"name": name} for name in islice(own, before, None)]
-        operations += _append(f"{plan.ref.path}/resources/claims", added, to_list=has_claims)
-    made_from = [
-        {"name": name, "resourceClaimTemplateName": target.removeprefix(CLAIM_TEMPLATE)}
-        for name, target in new.items()
-    ]
-    return [*operations, *_append("/spec/resourceClaims", made_from, to_list=bool(entries))]
+        added.append([*islice(own, before, None)])
+    return new, added
 
 
 def _wanted(plan: ContainerPlan) -> Iterator[tuple[str, str, int]]:

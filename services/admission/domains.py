@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from services.mappings.accelerator import DEVICE_CLASS, DNS_NAME
+from services.mappings.accelerator import CLAIM, CLAIM_TEMPLATE, DEVICE_CLASS, DNS_NAME
 
 _PATTERN = re.compile(r"[^/*]+/([-A-Za-z0-9_.]+\*?|\*)")
 _RESERVED = ("kubernetes.io", "k8s.io")
@@ -36,7 +36,7 @@ def check_names(
                 f"--guard {pattern}: this domain has names that are always reviewed; guard what"
                 " Accelerators stand for"
             )
-        if not pattern.startswith(DEVICE_CLASS):
+        if not pattern.startswith((DEVICE_CLASS, CLAIM_TEMPLATE, CLAIM)):
             _check_domain("--guard", pattern.partition("/")[0])
 
 

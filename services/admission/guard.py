@@ -1,20 +1,23 @@
 """The guard: pods of guarded namespaces have guarded resources only by names of accelerators.
 
-It runs after all mutation, when `accelbind.dev/requested` says which names a pod requested.
+It runs after all mutation, when `accelbind.dev/requested` says which names a pod requested. Claims
+and their templates can be guarded as resources are.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
 import msgspec
 
+from services.admission.claims import plan_claims
 from services.admission.mutate import MAX_POD_UNITS, Policy, Refused, plan_containers
 from services.admission.patch import MAX_NAME, read_note
 from services.admission.plan import ContainerPlan
 from services.mappings.accelerator import Effects
 from services.mappings.index import NamespaceMappings, NameTable
-from services.pods.pod import Container, ContainerRef, Pod, Resources, read_placement
+from services.pods.pod import Container, ContainerRef, Pod, PodSpec, Resources, read_placement
 from services.pods.reasons import ReviewReason
 from services.pods.refusals import Refusals
 from services.pods.requests import read_count, refuse_pod_resources, requesting_containers
@@ -37,14 +40,20 @@ def guard(
         InvalidReview: the pod's node selector can't be read.
     """
     tables = [table for table in (mappings.accelerators, shared) if table is not None]
+    spec = pod.spec or PodSpec()
+    claims = Counter(
+        each.source for each in spec.resource_claims or () if policy.is_guarded(each.source)
+    )
+    all_containers = [*(spec.init_containers or ()), *(spec.containers or ())] if claims else []
+    using = {each.name for each in all_containers if each.resources and each.resources.claims}
     holding = [
         (ref, keys)
-        for ref in requesting_containers(pod, policy.guarded_prefixes)
+        for ref in requesting_containers(pod, policy.guarded_prefixes, also=using)
         if (keys := _guarded_resources(ref, policy))
     ]
     refusals = Refusals()
     refuse_pod_resources(pod, policy.guarded_prefixes, refusals)
-    if not holding:
+    if not holding and not claims:
         return _refused(refusals)
     if sum([len(keys) for _, keys in holding]) > MAX_GUARDED:
         message = f"the pod has more than {MAX_GUARDED} guarded resources in all its containers"
@@ -65,7 +74,26 @@ def guard(
                 break
             held = _check_amounts(ref, keys, plan, tables, refusals)
             _check_selector(plan, held, selector, refusals)
+    if not refusals.listed:
+        _check_claims(claims, plans, tables, refusals)
     return _refused(refusals)
+
+
+def _check_claims(
+    claims: Counter[str],
+    plans: Sequence[ContainerPlan],
+    tables: Sequence[NameTable],
+    refusals: Refusals,
+) -> None:
+    """Refuse claims of the pod that no container needs for its names: they hold devices too."""
+    new, _ = plan_claims(PodSpec(), plans, refusals)
+    for source in claims - Counter(new.values()):
+        message = (
+            f"{plain(source)} is guarded: spec.resourceClaims has {claims[source]}, but the names "
+            f"in annotation accelbind.dev/requested stand for {Counter(new.values())[source]}; "
+            f"{_advice(source, tables)}"
+        )
+        refusals.add(ReviewReason.GUARDED_RESOURCE, None, message)
 
 
 def _refused(refusals: Refusals) -> Refused | None:
@@ -73,9 +101,10 @@ def _refused(refusals: Refusals) -> Refused | None:
 
 
 def _guarded_resources(ref: ContainerRef, policy: Policy) -> list[str]:
-    """Return the guarded resources of a container; sorted by name."""
+    """Return the guarded resources and claims of a container; sorted by name."""
     resources = ref.container.resources or Resources()
     keys = {*(resources.limits or ()), *(resources.requests or ())}
+    keys.update(source for _, source in ref.claims)
     return sorted(filter(policy.is_guarded, keys))
 
 

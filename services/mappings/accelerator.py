@@ -22,6 +22,9 @@ DEVICE_CLASS: Final = "deviceclass.resource.kubernetes.io/"
 CLAIM_TEMPLATE: Final = "ResourceClaimTemplate/"
 """The prefix of a ResourceClaimTemplate as a target; no domain of a resource has capitals."""
 
+CLAIM: Final = "ResourceClaim/"
+"""The prefix of a ResourceClaim, which no name stands for."""
+
 MAX_CLAIMS: Final = 16
 """How many claims the names of a pod may stand for."""
 

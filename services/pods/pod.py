@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from services.mappings.accelerator import CLAIM_TEMPLATE, Toleration
+from services.mappings.accelerator import CLAIM, CLAIM_TEMPLATE, Toleration
 from services.process.errors import InvalidQuantity, InvalidReview
 from services.process.json import UNREADABLE
 
@@ -97,7 +97,7 @@ class PodClaim(msgspec.Struct, gc=False, rename="camel"):
         """The template as names of accelerators have it, or the claim."""
         if template := self.resource_claim_template_name:
             return CLAIM_TEMPLATE + template
-        return f"ResourceClaim/{self.resource_claim_name or ''}"
+        return CLAIM + (self.resource_claim_name or "")
 
 
 class PodSpec(msgspec.Struct, gc=False, rename="camel"):

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
-from services.mappings.accelerator import CLAIM_TEMPLATE
+from services.mappings.accelerator import CLAIM, CLAIM_TEMPLATE
 from services.pods.pod import Container, ContainerRef, Pod, Quantity, Resources, quantity_text
 from services.pods.quantity import parse_count
 from services.pods.reasons import ReviewReason
@@ -118,9 +118,9 @@ def read_counts(
 def read_count(ref: ContainerRef, key: str, refusals: Refusals) -> ResourceCount | None:
     """Return how much of a resource a container requests; None if nothing, or if it can't be.
 
-    Of a ResourceClaimTemplate it returns how many claims the container uses.
+    Of a ResourceClaim or its template it returns how many claims the container uses.
     """
-    if key.startswith(CLAIM_TEMPLATE):
+    if key.startswith((CLAIM_TEMPLATE, CLAIM)):
         held = [source for _, source in ref.claims].count(key)
         return ResourceCount(key, held, in_requests=False)
     resources = ref.container.resources or Resources()

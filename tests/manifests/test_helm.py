@@ -131,6 +131,7 @@ COMPONENTS: dict[str, Json] = {
     "nfd": {"nodeFeatureRule": {"enabled": True}},
     "api-servers": {"networkPolicies": {"apiServers": ["192.0.2.0/28"]}},
     "guard": {"webhook": {"guard": ["nvidia.com/*"]}},
+    "guard-claims": {"webhook": {"guardClaims": True}},
     "cdi": pool(cdi=True),
     "enforce-mappings": pool(enforceMappings="always"),
     "tolerate-taints": pool(tolerations=[{"operator": "Exists", "effect": "NoSchedule"}]),

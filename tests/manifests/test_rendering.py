@@ -154,12 +154,13 @@ def test_no_two_webhooks_that_pods_pass_share_a_name(tmp_path: Path) -> None:
     names = [
         webhook["name"]
         for kind in WEBHOOK_KINDS
-        for configuration in of_kind(own_overlay(tmp_path, "guard"), kind)
+        for configuration in of_kind(own_overlay(tmp_path, "guard", "guard-claims"), kind)
         for webhook in configuration["webhooks"]
         if webhook["rules"][0]["resources"] == ["pods"]
     ]
     assert sorted(names) == [
-        *("guard.accelbind.dev", "last-check.accelbind.dev", "pods.accelbind.dev")
+        *("guard-claims.accelbind.dev", "guard.accelbind.dev"),
+        *("last-check.accelbind.dev", "pods.accelbind.dev"),
     ]
 
 

@@ -223,3 +223,92 @@ def test_guarded_resources_of_the_whole_pod_are_refused(part: str) -> None:
         assert result is not None
         assert [each.code for each in result.refusals] == [ReviewReason.POD_RESOURCES]
         assert f"the pod: {GPU} is in spec.resources" in result.message
+
+
+# Claims -------------------------------------------------------------------------------------------
+
+CLAIMS = Policy(
+    guard=("deviceclass.resource.kubernetes.io/*", "ResourceClaimTemplate/*", "ResourceClaim/*")
+)
+BUNDLES = index(
+    accelerator("pair", "", target={"claimTemplate": "gpu-nic"}),
+    accelerator("big", "", target={"claimTemplate": "big"}, nodeSelector={"a": "b"}),
+    accelerator("by-class", "deviceclass.resource.kubernetes.io/gpu"),
+)
+
+
+def with_claims(
+    *templates: str,
+    note: dict[str, int],
+    uses: int | None = None,
+    claim: str = "",
+    init: bool = False,
+    selector: Object | None = None,
+) -> Refused | None:
+    """What the guard says of a pod with claims of templates, of which its container uses some."""
+    entries = [
+        {"name": f"c{n}", "resourceClaimTemplateName": each} for n, each in enumerate(templates)
+    ]
+    if claim:
+        entries.append({"name": "own", "resourceClaimName": claim})
+    used = [{"name": each["name"]} for each in entries][:uses]
+    app = container("app", resources={"claims": used})
+    names = {f"accelbind.dev/{name}": units for name, units in note.items()}
+    notes = {"app": names} | ({"init": names} if init else {})
+    before = [container("init", resources={"claims": used})] if init else []
+    obj = pod(app, init=before, annotations={NOTE: json.dumps(notes)})
+    obj["spec"] |= {"resourceClaims": entries, "nodeSelector": selector or {}}
+    return guard(decode(obj), BUNDLES.namespace("default"), CLAIMS)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"note": {"pair": 1}},
+        {"note": {"pair": 2}},
+        {"note": {"pair": 1}, "init": True},
+    ],
+)
+def test_claims_that_names_stand_for_pass(given: Any) -> None:
+    assert with_claims("gpu-nic", **given) is None
+
+
+IS_GUARDED = "ResourceClaimTemplate/gpu-nic is guarded: "
+
+
+@pytest.mark.parametrize(
+    ("templates", "given", "words"),
+    [
+        (["gpu-nic"], {"note": {}}, f'container "app": {IS_GUARDED}the container has 1'),
+        (["gpu-nic"] * 2, {"note": {"pair": 1}}, "stand for 1; request pair instead"),
+        (["gpu-nic"], {"note": {"pair": 1}, "uses": 0}, f"the pod: {IS_GUARDED}"),
+        (["gpu-nic"] * 2, {"note": {"pair": 1}, "uses": 1}, "spec.resourceClaims has 2, but"),
+        (["gpu-nic"] * 2, {"note": {"pair": 1}, "uses": 1, "init": True}, "has 2, but the names"),
+        (["other"], {"note": {"pair": 1}}, "ResourceClaimTemplate/other is guarded"),
+        ([], {"note": {"pair": 1}, "claim": "mine"}, "ResourceClaim/mine is guarded: the cont"),
+        ([], {"note": {}, "claim": "mine", "uses": 0}, "ResourceClaim/mine is guarded: spec"),
+        (["big"], {"note": {"big": 1}}, "needs nodes with a=b"),
+    ],
+)
+def test_other_claims_are_refused(templates: list[str], given: Any, words: str) -> None:
+    result = with_claims(*templates, **given)
+    assert result is not None
+    assert words in result.message
+
+
+def test_a_name_with_its_selector_has_its_claims() -> None:
+    assert with_claims("big", note={"big": 1}, selector={"a": "b"}) is None
+
+
+def test_resources_of_classes_are_guarded_like_others() -> None:
+    key = "deviceclass.resource.kubernetes.io/gpu"
+    obj = pod(container("app", {key: "1"}))
+    result = guard(decode(obj), BUNDLES.namespace("default"), CLAIMS)
+    assert result is not None
+    assert "request by-class instead" in result.message
+
+
+def test_claims_are_not_looked_at_where_they_are_not_guarded() -> None:
+    obj = pod(container("app", resources={"claims": [{"name": "c"}]}))
+    obj["spec"]["resourceClaims"] = [{"name": "c", "resourceClaimName": "mine"}]
+    assert guard(decode(obj), BUNDLES.namespace("default"), POLICY) is None
