@@ -64,9 +64,9 @@ COMMANDS = {
             "Show the devices of a node or a cluster, their health, and who has them.",
         ),
         "explain": (
-            "explain:explain",
+            "explain.command:explain",
             INSPECT,
-            "Show what the webhook would do to a pod, and why.",
+            "Show what becomes of a pod, and why.",
         ),
         "doctor": (
             "doctor.command:doctor",
@@ -177,7 +177,7 @@ def accelbind(
     schedulable, and the plugin gives the container its device.
 
     See it work on this machine:  [bold]accelbind demo[/bold]
-    Try a pod against mappings:   [bold]accelbind explain -f pod.yaml --mappings DIR[/bold]
+    Try a pod against mappings:   [bold]accelbind explain pod.yaml --mappings DIR[/bold]
     """
     context.ensure_object(Options).debug = debug
 

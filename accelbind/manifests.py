@@ -1,14 +1,17 @@
 """The objects in the files that `-f` names."""
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
-from services.pods.manifests import MAKES_PODS, FoundPod, find_pods
+from services.pods.manifests import FoundPod, find_pods
+from services.process import yaml
 from services.process.errors import InvalidManifest, InvalidSettings
 from services.process.text import plain
-from services.process.yaml import BrokenDocument, read_documents
+from services.process.yaml import BrokenDocument
 
 T = TypeVar("T")
 
@@ -16,8 +19,29 @@ MAX_BYTES: Final = 24 * 1024 * 1024
 """Of one file: a list of a thousand nodes has about 20 MiB, and takes about a minute to read."""
 
 STDIN: Final = Path("-")
-NO_PODS: Final = f"nothing that makes pods ({', '.join(MAKES_PODS)})"
+NO_PODS: Final = "no pod, and no template of one (a spec with containers)"
 _SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A document of a manifest."""
+
+    path: Path
+    """A file, a folder or stdin, as it was named."""
+    file: str
+    """The file for people."""
+    line: int
+    value: object
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Add its place to problems that are found in the block."""
+        try:
+            yield
+        except InvalidManifest as error:
+            message = plain(" ".join(str(error).split()), 500)
+            raise InvalidManifest(f"{self.file}, line {self.line}: {message}") from error
 
 
 def read_pods(paths: Sequence[Path]) -> list[FoundPod]:
@@ -34,35 +58,44 @@ def read_objects(
         InvalidManifest: A file can't be read or parsed, or a path has none of `what` is looked for.
         InvalidSettings: stdin is named twice.
     """
+    found: dict[Path, list[T]] = {path: [] for path in paths}
+    for document in read_documents(paths):
+        with document.reading():
+            found[document.path] += find(document.value)
+    for path in paths:
+        if not found[path]:  # nobody names a path for nothing
+            raise InvalidManifest(f"{path_label(path)} contains {what}")
+    return [each for objects in found.values() for each in objects]
+
+
+def read_documents(paths: Sequence[Path]) -> Iterator[Document]:
+    """Yield the documents of files, folders and stdin (`-`) that aren't empty.
+
+    Raises:
+        InvalidManifest: A file can't be read or parsed.
+        InvalidSettings: stdin is named twice.
+    """
     if paths.count(STDIN) > 1:
         raise InvalidSettings("stdin (-) can be read only once")
-    objects: list[T] = []
-    for path in paths:
-        before = len(objects)
+    for path in dict.fromkeys(paths):
         for file in _files(path) if path != STDIN and path.is_dir() else [path]:
-            objects += _objects(file, find)
-        if len(objects) == before:  # nobody names a path for nothing
-            raise InvalidManifest(f"{_label(path)} contains {what}")
-    return objects
+            yield from _documents(path, file)
 
 
-def _objects(path: Path, find: Callable[[object], Iterable[T]]) -> Iterator[T]:
-    label = _label(path)
+def _documents(path: Path, file: Path) -> Iterator[Document]:
+    label = path_label(file)
     try:
-        data = _read(path)
+        data = _read(file)
     except OSError as error:
         raise InvalidManifest(f"{label}: {error.strerror}") from error
     if len(data) > MAX_BYTES:
         raise InvalidManifest(f"{label} is larger than {MAX_BYTES >> 20} MiB: split it")
-    for document in read_documents(data, types=True):
-        place = f"{label}, line {document.line}"
+    for document in yaml.read_documents(data, types=True):
         if isinstance(document, BrokenDocument):
-            raise InvalidManifest(f"{place}: {plain(document.message, 500)}")
-        try:
-            yield from find(document.value) if document.value else ()
-        except InvalidManifest as error:
-            message = plain(" ".join(str(error).split()), 500)
-            raise InvalidManifest(f"{place}: {message}") from error
+            where = f"{label}, line {document.line}"
+            raise InvalidManifest(f"{where}: {plain(document.message, 500)}")
+        if document.value:
+            yield Document(path, label, document.line, document.value)
 
 
 def _files(folder: Path) -> list[Path]:
@@ -70,10 +103,10 @@ def _files(folder: Path) -> list[Path]:
         # As kubectl without `--recursive`: not what is in folders below.
         manifests = sorted(path for path in folder.iterdir() if path.suffix in _SUFFIXES)
     except OSError as error:
-        raise InvalidManifest(f"{_label(folder)}: {error.strerror}") from error
+        raise InvalidManifest(f"{path_label(folder)}: {error.strerror}") from error
     files = [path for path in manifests if not path.is_dir()]
     if not files:
-        raise InvalidManifest(f"{_label(folder)} has no .yaml, .yml or .json file")
+        raise InvalidManifest(f"{path_label(folder)} has no .yaml, .yml or .json file")
     return files
 
 
@@ -84,5 +117,6 @@ def _read(path: Path) -> bytes:
         return file.read(MAX_BYTES + 1)
 
 
-def _label(path: Path) -> str:
+def path_label(path: Path) -> str:
+    """A file, a folder or stdin for people."""
     return "stdin" if path == STDIN else plain(str(path), 200)

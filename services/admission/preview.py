@@ -35,30 +35,18 @@ class Explained:
 
 
 def explain_pod(
-    found: FoundPod,
-    index: MappingIndex,
-    policy: Policy,
-    *,
-    namespace: str | None,
-    default: str = "default",
+    found: FoundPod, index: MappingIndex, policy: Policy, *, namespace: str
 ) -> Explained:
     """Return what the webhook would do to a pod, in a guarded namespace if `policy` has a guard.
 
-    A pod that names no namespace is of `namespace`, or if that is None, of `default`.
-
     Raises:
-        InvalidManifest: the pod can't be read, or names another namespace.
+        InvalidManifest: the pod can't be read.
     """
-    if namespace is not None and found.namespace not in (None, "", namespace):
-        raise InvalidManifest(
-            f"{found.label} is of namespace {plain(found.namespace or '')}, not of {namespace}"
-        )
-    used = found.namespace or namespace or default
     try:
-        result = _decide(found, index, policy, used)
+        result = _decide(found, index, policy, namespace)
     except InvalidReview as error:
         raise InvalidManifest(f"{found.label}: {error}") from error
-    return Explained(found, used, result)
+    return Explained(found, namespace, result)
 
 
 def mutated_manifest(manifest: Object, result: Patched) -> Object:

@@ -7,6 +7,7 @@ import msgspec
 from services import names
 from services.mappings.accelerator import Effects
 from services.mappings.index import NamespaceMappings, NameTable
+from services.mappings.kinds import TABLE
 from services.mappings.model import Function, Mapping
 from services.mappings.suggestions import known_names, nearest
 from services.pods.pod import ContainerRef
@@ -119,7 +120,9 @@ def _suggestion(
     is_compared: bool,
 ) -> str:
     if name in other.by_name:
-        return f"; {other.by_name[name].label} has this name, for another domain of resources"
+        mapping = other.by_name[name]
+        meant = f"{TABLE[mapping.kind].group}/{name}"  # the usual domain
+        return f"; did you mean {plain(meant)}? {mapping.label} has this name"
     others = [each for each in shared if each.namespace != table.namespace]
     known = [each.by_name for each in (table, *others) if each.by_name]
     if not known:

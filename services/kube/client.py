@@ -6,7 +6,8 @@ Bodies are bytes. A refusal and a missing, late or too long answer are a `Cluste
 import asyncio
 import os
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, Self
@@ -38,6 +39,8 @@ CONFLICT: Final = 409
 # Failures that are independent of the request.
 _TRANSIENT: Final = frozenset({408, 429, 500, 502, 503, 504})
 
+_WARNING: Final = re.compile(r'\d{3} \S+ "((?:[^"\\]|\\.)*)"')
+
 _HINTS: Final[Mapping[int, str]] = {
     UNAUTHORIZED: " (is the token still valid?)",
     FORBIDDEN: " (RBAC must allow this)",
@@ -54,6 +57,8 @@ class HttpResponse:
     """Seconds to wait before the next request, if the server requests that."""
     date: str = ""
     """The time of the server's clock (RFC 9110, `Date`)."""
+    warnings: tuple[str, ...] = ()
+    """Texts for the person who made the request."""
 
 
 class Status(msgspec.Struct):
@@ -314,4 +319,12 @@ async def _read_whole(response: httpx2.Response, what: str) -> HttpResponse:
     wait = response.headers.get("Retry-After", "")
     retry_after = int(wait) if wait.isascii() and wait.isdigit() and len(wait) < 6 else 0
     date = response.headers.get("Date", "")[:40]
-    return HttpResponse(response.status_code, bytes(body), retry_after, date)
+    warnings = tuple(_warnings(response.headers.get_list("Warning")))
+    return HttpResponse(response.status_code, bytes(body), retry_after, date, warnings)
+
+
+def _warnings(values: Iterable[str]) -> Iterator[str]:
+    """The texts of `299 - "text"` (RFC 7234, 5.5)."""
+    for value in values:
+        for text in _WARNING.findall(value):
+            yield re.sub(r"\\(.)", r"\1", text)

@@ -55,3 +55,8 @@ def numbered(sentences: Iterable[str], *, limit: int) -> str:
         return clip(parts[0], limit)
     text = " ".join(f"({n}) {part}" for n, part in enumerate(parts, 1))
     return clip(f"{len(parts)} problems: {text}", limit)
+
+
+def words(text: str) -> frozenset[str]:
+    """The words of a text, such as the names of an object's fields."""
+    return frozenset(text.split())

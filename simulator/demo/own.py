@@ -44,7 +44,10 @@ class OwnPods:
 def read(found: Iterable[FoundPod], mappings: Path) -> OwnPods:
     """Plan a cluster for pods and a folder of mappings."""
     snapshot = load_folder(mappings)
-    explained = [explain_pod(pod, snapshot.index, Policy(), namespace=None) for pod in found]
+    explained = [
+        explain_pod(pod, snapshot.index, Policy(), namespace=pod.namespace_among(None))
+        for pod in found
+    ]
     asked: Counter[OneMapping] = Counter()
     units = 0
     for one in explained:
@@ -101,7 +104,7 @@ def _pod(one: Explained, number: int) -> DemoPod:
     """The pod as it is created: one from a template gets a kind and a name."""
     manifest: Json = dict(one.found.manifest)
     metadata: Json = dict(manifest.get("metadata") or {})
-    if one.found.kind != "Pod" or not metadata.get("name"):
+    if one.found.is_template or not metadata.get("name"):
         metadata["name"] = f"{one.found.name.rstrip('-') or 'pod'}-{number}"
     metadata["namespace"] = one.namespace
     pod = {"apiVersion": "v1", "kind": "Pod", **manifest, "metadata": metadata}

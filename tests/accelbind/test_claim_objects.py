@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from accelbind.claim_objects import read_claim_objects
+from simulator.apiserver.http_server import Response
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.accelbind.running import Done, run_process
 from tests.services.building import accelerator, container, pod
@@ -98,15 +99,20 @@ async def test_commands_say_which_claims_no_pod_gets(tmp_path: Path) -> None:
         assert (diagnosed.returncode, words in diagnosed.stdout) == (0, True), diagnosed
 
     async with ApiServerStandIn(tmp_path) as api:
-        api.put(accelerator("both", "", target={"claimTemplate": "pair"}))
-        await everywhere("ResourceClaimTemplate pair does not exist in namespace default")
-        api.put(template(of("gpu")))
-        await everywhere("DeviceClass gpu of ResourceClaimTemplate default/pair does not exist")
-        api.put(CLASSES[0])
-        await everywhere("no node publishes a device of driver gpu.example")
-        api.put(slice_of("gpu.example"))
-        assert (await command("check", "mappings")).returncode == 0
-        assert (await command("explain", "-f", manifest)).returncode == 0
-        with api.faults.failing(403, matches=lambda request: "templates" in request.path):
-            done = await command("explain", "-f", manifest)
-        assert (done.returncode, "what claims get is not checked" in done.stderr) == (0, True)
+        # No webhook is registered, so the pod is evaluated.
+        with api.faults.answering(
+            lambda _: Response(201, b'{"status": {"allowed": false}}'),
+            matches=lambda request: request.path.endswith("selfsubjectaccessreviews"),
+        ):
+            api.put(accelerator("both", "", target={"claimTemplate": "pair"}))
+            await everywhere("ResourceClaimTemplate pair does not exist in namespace default")
+            api.put(template(of("gpu")))
+            await everywhere("DeviceClass gpu of ResourceClaimTemplate default/pair does not exist")
+            api.put(CLASSES[0])
+            await everywhere("no node publishes a device of driver gpu.example")
+            api.put(slice_of("gpu.example"))
+            assert (await command("check", "mappings")).returncode == 0
+            assert (await command("explain", "-f", manifest)).returncode == 0
+            with api.faults.failing(403, matches=lambda request: "templates" in request.path):
+                done = await command("explain", "-f", manifest)
+            assert (done.returncode, "what claims get is not checked" in done.stderr) == (0, True)

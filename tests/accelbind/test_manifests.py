@@ -49,8 +49,8 @@ def test_every_file_that_is_named_is_read(paths: list[str], names: list[str]) ->
 @pytest.mark.parametrize(
     ("path", "problem"),
     [
-        ("service.yaml", r"service.yaml contains nothing that makes pods"),
-        ("services", r"services contains nothing that makes pods"),
+        ("service.yaml", r"service.yaml contains no pod, and no template"),
+        ("services", r"services contains no pod, and no template"),
         ("empty", r"empty has no .yaml, .yml or .json file"),
         ("absent.yaml", r"absent.yaml: No such file or directory"),
         ("-", r"stdin \(-\) can be read only once"),

@@ -189,7 +189,8 @@ def test_a_placement_that_cant_be_read_is_an_error() -> None:
 # Refused names
 
 LOOKS_PHYSICAL = "region-abcdef12"
-OTHER_FAMILY = "has this name, for another domain of resources"
+OTHER = "Accelerator default/h100 has this name"
+FUNCTION = "AcceleratorFunction default/nlb3 has this name"
 
 
 @pytest.mark.parametrize(
@@ -202,8 +203,14 @@ OTHER_FAMILY = "has this name, for another domain of resources"
         (ours(gpu_small=65), "the limit is 64 per container"),
         (ours(plain=1), "accelbind.dev/plain does not exist"),
         (ours(logical=1), "stands for a.example/x, whose domain has logical names only"),
-        (ours(nlb3=1), f"AcceleratorFunction default/nlb3 {OTHER_FAMILY}"),
-        ({"fpga.intel.com/h100": "1"}, f"Accelerator default/h100 {OTHER_FAMILY}"),
+        (
+            ours(nlb3=1),
+            f"did you mean fpga.intel.com/nlb3? {FUNCTION}",
+        ),
+        (
+            {"fpga.intel.com/h100": "1"},
+            f"mean accelbind.dev/h100? {OTHER}",
+        ),
         (
             {f"accelbind.dev/{LOOKS_PHYSICAL}": "1"},
             f'{LOOKS_PHYSICAL} does not exist in namespace "',

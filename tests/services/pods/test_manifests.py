@@ -48,30 +48,123 @@ def test_pods_are_found_in_every_kind_of_workload(document: dict[str, Any], labe
     assert [container.name for container in found.pod.spec.containers] == ["app"]
 
 
+RUN: dict[str, Any] = {"containers": [{"name": "app"}], "restartPolicy": "Never"}
+
+
 @pytest.mark.parametrize(
-    ("version", "kind", "found"),
+    ("version", "kind", "spec", "places"),
     [
-        ("v1", "Pod", True),
-        ("batch/v1", "Job", True),
-        ("batch/v1beta1", "CronJob", True),
-        ("apps/v1", "Deployment", True),
-        ("extensions/v1beta1", "DaemonSet", True),
-        ("batch.volcano.sh/v1alpha1", "Job", False),
-        ("batch/v1", "Deployment", False),
-        ("apps.kruise.io/v1alpha1", "DaemonSet", False),
-        ("example.com/v1", "Pod", False),
-        ("v1", "Job", False),
-        (7, "Pod", False),
+        (
+            *("ray.io/v1", "RayCluster"),
+            {"headGroupSpec": {"template": TEMPLATE}, "workerGroupSpecs": [{"template": TEMPLATE}]},
+            ["spec.headGroupSpec.template", "spec.workerGroupSpecs[0].template"],
+        ),
+        (
+            *("jobset.x-k8s.io/v1alpha2", "JobSet"),
+            {"replicatedJobs": [{"template": {"spec": {"template": TEMPLATE}}}]},
+            ["spec.replicatedJobs[0].template.spec.template"],
+        ),
+        (
+            *("kubeflow.org/v1", "PyTorchJob"),
+            {"pytorchReplicaSpecs": {"Master": {"template": TEMPLATE}}},
+            ["spec.pytorchReplicaSpecs.Master.template"],
+        ),
+        ("batch.volcano.sh/v1alpha1", "Job", {"tasks": [{"template": TEMPLATE}]}, None),
+        ("serving.knative.dev/v1", "Service", {"template": TEMPLATE}, ["spec.template"]),
+        ("example.com/v1", "Pod", RUN, [""]),
+        ("v1", "Service", {"ports": []}, []),
+        ("apps/v1", "Deployment", {"template": {"spec": {}}}, []),
+        ("apps/v1", "Deployment", 7, []),
+        (7, "Other", {"template": 7}, []),
     ],
 )
-def test_kinds_of_other_groups_are_other_kinds(version: object, kind: str, found: bool) -> None:
-    """Whatever is in them: it is not ours to read."""
-    spec = {"template": TEMPLATE, "jobTemplate": {"spec": {"template": TEMPLATE}}}
-    document = {"apiVersion": version, "kind": kind, "spec": spec}
-    for each in (document, {"apiVersion": "v1", "kind": "List", "items": [document]}):
-        assert len([*find_pods(each)]) == found
-    if not found:
-        assert [*find_pods(document | {"spec": 7, "metadata": 7})] == []
+def test_templates_are_found_by_their_shape_in_any_object(
+    version: object, kind: str, spec: object, places: list[str] | None
+) -> None:
+    found = [*find_pods({"apiVersion": version, "kind": kind, "spec": spec, "metadata": 7})]
+    expected = ["spec.tasks[0].template"] if places is None else places
+    assert [each.template_at for each in found] == expected
+    assert not any(each.is_known for each in found)
+    labels = [f"{kind}, {place}" for place in expected] if len(expected) > 1 else [kind]
+    assert [each.label for each in found] == labels[: len(found)]
+
+
+def test_templates_of_an_argo_workflow_are_pods_with_what_the_workflow_shares() -> None:
+    container = {"image": "i", "resources": {"limits": {"a/b": 1}}}
+    shared = {"nodeSelector": {"a": "b"}, "volumes": [{"name": "v"}]}
+    own = {"volumes": [{"name": "w"}], "tolerations": [], "metadata": {"labels": {"a": "b"}}}
+    spec: dict[str, Any] = {
+        "templates": [
+            {"name": "one", "container": container, "sidecars": [{"name": "s"}]} | own,
+            {"name": "two", "script": container | {"source": "x"}, "initContainers": [{}]},
+            {"name": "three", "containerSet": {"containers": [{"name": "a"}, {"name": "b"}]}},
+            {"name": "steps", "steps": []},
+            {"name": "no", "containerSet": {"containers": 7}},
+            7,
+        ],
+    }
+    document = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "spec": shared | spec}
+    one, two, three = find_pods(document)
+    assert [each.template_at for each in (one, two, three)] == [
+        f"spec.templates[{number}]" for number in range(3)
+    ]
+    containers = [{"name": "main"} | container, {"name": "s"}]
+    assert one.manifest["metadata"] == own["metadata"]
+    assert one.manifest["spec"] == {
+        "restartPolicy": "Never",
+        "nodeSelector": {"a": "b"},
+        "tolerations": [],
+        "volumes": [{"name": "v"}, {"name": "w"}],
+        "containers": containers,
+        "initContainers": [],
+    }
+    assert two.manifest["spec"] == {
+        "restartPolicy": "Never",
+        "nodeSelector": {"a": "b"},
+        "volumes": [{"name": "v"}],
+        "containers": containers[:1],
+        "initContainers": [{}],
+    }
+    of_three: Any = three.manifest["spec"]
+    assert [each["name"] for each in of_three["containers"]] == ["a", "b"]
+    cron = document | {"kind": "CronWorkflow", "spec": {"workflowSpec": shared | spec}}
+    assert [each.template_at for each in find_pods(cron)][:1] == ["spec.workflowSpec.templates[0]"]
+
+
+def test_a_kind_in_other_letters_is_none_of_kubernetes() -> None:
+    for version, kind in (("v1", "pod"), ("apps/v1", "deployment"), ("v1", "list")):
+        document = {"apiVersion": version, "kind": kind, "items": []} | TEMPLATE
+        with pytest.raises(InvalidManifest, match=f"no kind {kind}; did you mean {kind.title()}"):
+            list(find_pods(document))
+    assert len([*find_pods({"apiVersion": "example.com/v1", "kind": "job"} | TEMPLATE)]) == 1
+
+
+def test_volumes_that_a_controller_adds_are_known() -> None:
+    claims: list[Any] = [{"metadata": {"name": "data"}}, {"metadata": {"name": 7}}, {}, 7]
+    spec = {"template": TEMPLATE, "volumeClaimTemplates": claims}
+    (found,) = find_pods({"kind": "StatefulSet", "spec": spec})
+    assert found.claimed == ("data",)
+
+
+def test_templates_are_looked_for_to_a_depth_only() -> None:
+    deep: Any = TEMPLATE
+    for _ in range(40):
+        deep = {"a": [deep]}
+    assert [*find_pods({"kind": "Deep", "spec": deep})] == []
+
+
+@pytest.mark.parametrize(
+    ("named", "given", "used"),
+    [("a", None, "a"), ("a", "a", "a"), (None, "b", "b"), (None, None, "default"), ("", "b", "b")],
+)
+def test_the_namespace_is_its_own_or_the_one_that_is_given(
+    named: str | None, given: str | None, used: str
+) -> None:
+    (found,) = find_pods({"kind": "Pod", "metadata": {"namespace": named}} | TEMPLATE)
+    assert found.namespace_among(given) == used
+    if named:
+        with pytest.raises(InvalidManifest, match="Pod is of namespace a, not of other"):
+            found.namespace_among("other")
 
 
 @pytest.mark.parametrize(
@@ -83,7 +176,6 @@ def test_kinds_of_other_groups_are_other_kinds(version: object, kind: str, found
         {"kind": "ServiceList", "items": 7},
         {"apiVersion": "v1", "kind": "ServiceList", "items": 7},
         {"apiVersion": "example.com/v1", "kind": "PodList", "items": 7},
-        {"apiVersion": "example.com/v1", "kind": "List", "items": [{"kind": "Pod"} | TEMPLATE]},
     ],
 )
 def test_empty_lists_and_those_of_other_kinds_have_none(document: dict[str, Any]) -> None:
@@ -106,10 +198,6 @@ def test_a_pod_is_read_in_what_json_knows_and_a_template_where_it_is() -> None:
     [
         ("text", "a document of a manifest must be an object with a kind"),
         ({"a": 1}, "an object of a manifest must have a kind"),
-        (
-            {"kind": "CronJob", "spec": {"jobTemplate": {"spec": None}}},
-            "a CronJob must have an object at spec.jobTemplate.spec.template",
-        ),
         ({"kind": "List", "items": 7}, "items of a List must be a list"),
         ({"kind": "PodList", "items": 7}, "items of a PodList must be a list"),
         ({"kind": "PodList", "items": [7]}, "a document of a manifest must be an object"),

@@ -1,26 +1,21 @@
 """The DRA driver's decisions for the claims of a pod, for `accelbind explain`."""
 
-import asyncio
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
 
 from accelbind.claim_objects import TEMPLATE, ClaimObjects, list_claim_objects
-from accelbind.device_classes import AF_CLASS, TYPE_CLASS, FpgaClass, Manifest, opaque
-from accelbind.kubectl import Target
+from accelbind.device_classes import AF_CLASS, TYPE_CLASS, FpgaClass, opaque
+from accelbind.explain.answer import Answer, ExplainedClaim
 from accelbind.output import warn
 from plugin.dra.claims import FROM_CLAIM, FROM_CLASS, ClaimRef, read_claim
 from plugin.dra.wants import Kind, Want, decide
-from services.admission.mutate import Patched
-from services.admission.preview import Explained, mutated_manifest
 from services.containers.permission import Enforce
 from services.devices.dra import API_VERSION, DRIVER, DraDevice
 from services.devices.model import Device
-from services.kube.access import Access
 from services.kube.client import ClusterClient
-from services.mappings.accelerator import CLAIM_TEMPLATE
 from services.mappings.index import MappingIndex, NamespaceMappings
 from services.mappings.model import Mode
 from services.process.errors import ClusterError, InvalidManifest, NotAllowed, NotMapped
@@ -91,17 +86,6 @@ class _PodSpec(msgspec.Struct, rename="camel"):
     resource_claims: list[_Entry] | None = None
 
 
-class ExplainedClaim(msgspec.Struct, frozen=True, rename="camel"):
-    """The driver's decision for a request of a claim, or why it is unknown."""
-
-    claim: str
-    """Its name in the pod."""
-    request: str
-    device_class: str
-    message: str
-    is_refused: bool = msgspec.field(default=False, name="refused")
-
-
 def find_claims(document: object) -> Iterator[FoundClaim]:
     """Yield the claim or template that a document is.
 
@@ -117,7 +101,7 @@ def find_claims(document: object) -> Iterator[FoundClaim]:
 
 
 def explain_claims(
-    one: Explained,
+    answer: Answer,
     mappings: NamespaceMappings,
     found: Iterable[FoundClaim],
     objects: ClaimObjects | None = None,
@@ -129,53 +113,48 @@ def explain_claims(
     Raises:
         InvalidManifest: The pod's claims can't be read.
     """
-    manifest, result = one.found.manifest, one.result
-    if isinstance(result, Patched):
-        manifest = mutated_manifest(manifest, result)
-    try:
-        spec = msgspec.convert(manifest.get("spec") or {}, _PodSpec)
-    except msgspec.ValidationError as error:
-        raise InvalidManifest(f"{one.found.label}: spec: {error}") from error
+    namespace = answer.namespace
     known = {
-        (each.kind, each.metadata.name, each.metadata.namespace or one.namespace): each.spec
+        (each.kind, each.metadata.name, each.metadata.namespace or namespace): each.spec
         for each in found
     }
-    for entry in spec.resource_claims or ():
+    for entry in _entries(answer):
         kind, name = CLAIM, entry.resource_claim_name
         if not name:
             kind, name = TEMPLATE, entry.resource_claim_template_name or ""
-        claim = known.get((kind, name, one.namespace))
-        problem = objects.problem(one.namespace, name) if objects and kind == TEMPLATE else ""
+        claim = known.get((kind, name, namespace))
+        problem = objects.problem(namespace, name) if objects and kind == TEMPLATE else ""
         if problem:
             yield ExplainedClaim(entry.name, "", "", problem, is_refused=True)
         elif claim is None:
             text = f"{kind} {plain(name)} is in no manifest: add one with -f to see what it gives"
             yield ExplainedClaim(entry.name, "", "", text)
         else:
-            ref = ClaimRef(one.namespace, name, "")
+            ref = ClaimRef(namespace, name, "")
             devices = (claim.spec or claim).devices or _Devices()
             # Alternatives of one class come to the same.
             yield from dict.fromkeys(_requests(entry.name, ref, devices, mappings))
 
 
-def has_claims(one: Explained) -> bool:
-    """Whether a name of the pod stands for claims."""
-    rewrites = one.result.rewrites if isinstance(one.result, Patched) else ()
-    return any(each.resource.startswith(CLAIM_TEMPLATE) for each in rewrites)
+def _entries(answer: Answer) -> list[_Entry]:
+    """The claims of a pod as it would be, or as it was written if it is refused."""
+    pod = answer.pod or answer.found.manifest
+    try:
+        spec = msgspec.convert(pod.get("spec") or {}, _PodSpec)
+    except msgspec.ValidationError as error:
+        raise InvalidManifest(f"{answer.found.label}: spec: {error}") from error
+    return spec.resource_claims or []
 
 
-def read_of_cluster(
-    target: Target, namespaces: Sequence[str], found: list[FoundClaim]
+async def read_of_cluster(
+    client: ClusterClient, answers: Iterable[Answer], found: list[FoundClaim]
 ) -> ClaimObjects | None:
-    """The objects that claims of some namespaces need; None, with a warning, if they can't be read.
+    """The objects that claims of pods need whose names stand for claims.
 
-    Templates that are in no manifest are added to those that were found.
+    None if no name does or, with a warning, if they can't be read. Templates that are in no
+    manifest are added to those that were found.
     """
-
-    async def read(access: Access) -> tuple[list[Manifest], ClaimObjects]:
-        async with ClusterClient(access) as client:
-            return await list_claim_objects(client, namespaces, own)
-
+    namespaces = sorted({each.namespace for each in answers if each.rewrites and _entries(each)})
     own = [
         msgspec.to_builtins(each)
         | {"metadata": {"name": each.metadata.name, "namespace": each.metadata.namespace or one}}
@@ -183,9 +162,10 @@ def read_of_cluster(
         if each.kind == TEMPLATE
         for one in namespaces
     ]
+    if not namespaces:
+        return None
     try:
-        with target.access() as access:
-            templates, objects = asyncio.run(read(access))
+        templates, objects = await list_claim_objects(client, namespaces, own)
     except ClusterError as error:
         warn(f"what claims get is not checked: {error}")
         return None
@@ -197,15 +177,15 @@ def read_of_cluster(
     return objects
 
 
-def develop_hints(one: Explained, index: MappingIndex) -> Iterator[str]:
+def develop_hints(answer: Answer, index: MappingIndex) -> Iterator[str]:
     """Yield a hint for each region for development whose resource has another class in DRA."""
     programmed = {
         interface
         for namespace in index.namespaces
         for interface, _ in index.namespace(namespace).functions
     }
-    rewrites = one.result.rewrites if isinstance(one.result, Patched) else ()
-    for mapping in dict.fromkeys(each.mapping for each in rewrites):
+    used = (each.mapping for each in answer.rewrites if each.mapping)
+    for mapping in dict.fromkeys(used):
         of = FpgaClass.of(mapping)
         if of and of.mode is Mode.REGIONDEVEL and of.interface_id in programmed:
             yield (

@@ -3,6 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.accelbind.kubeconfigs import write_config
 from tests.accelbind.running import Done, run
@@ -126,11 +127,16 @@ EXPLAINED: dict[str, Any] = {
     "warnings": [],
     "hints": [],
     "claims": [],
+    "template": "",
+    "assumed": "",
 }
 
 
 def test_programs_get_the_patch_and_what_was_rewritten(explain: Explain) -> None:
     (explained,) = explain.json(pod('{"fpga.intel.com/nlb0-af": 2}'))
+    admitted = explained.pop("admitted")
+    assert admitted["metadata"]["namespace"] == "default"
+    assert admitted["spec"]["containers"][0]["resources"] == {"limits": {AF: "2"}}
     assert [each["op"] for each in explained.pop("patch")] == ["remove", "add", "add"]
     assert explained == EXPLAINED | {
         "outcome": "patched",
@@ -162,7 +168,8 @@ def test_a_refusal_is_told_and_ends_with_one(explain: Explain) -> None:
         f"  ✗ {message} [unknown-name]",
     ]
     reason = {"code": "unknown-name", "container": "app", "message": message}
-    refused = {"outcome": "refused", "reasons": [reason], "message": message, "patch": []}
+    refused: Any = {"outcome": "refused", "reasons": [reason], "message": message, "patch": []}
+    refused["admitted"] = None
     assert explain.json(manifest) == [EXPLAINED | refused]
 
 
@@ -321,7 +328,7 @@ def test_a_workload_is_accepted_and_its_pods_are_refused(explain: Explain) -> No
             'has no field "spec.containers[0].resource"; did you mean "resources"?',
         ),
         (
-            DEPLOYMENT.replace("containers", "initContainer"),
+            DEPLOYMENT.replace("containers:", "initContainer: []\n      initContainers:"),
             'has no field "spec.template.spec.initContainer"; did you mean "initContainers"?',
         ),
         (DEPLOYMENT.replace("containers:", "initContainers:"), "spec.template.spec.containers is"),
@@ -482,3 +489,75 @@ def test_accelerators_for_the_whole_pod_are_refused(explain: Explain, part: str)
         done = explain(text.replace("spec:\n", spec, 1))
         assert done.returncode == 1
         assert "the pod: fpga.intel.com/nlb0-af is in spec.resources" in done.stdout
+
+
+def test_quantities_that_are_null_get_a_warning(explain: Explain) -> None:
+    (explained,) = explain.json(pod('{"fpga.intel.com/nlb0-af": null, "cpu": "1"}'))
+    place = "spec.containers[0].resources.limits"
+    warning = f"{place} has null for fpga.intel.com/nlb0-af, which Kubernetes reads as 0"
+    assert explained["warnings"] == [warning]
+
+
+RAY = """
+apiVersion: ray.io/v1
+kind: RayCluster
+metadata: {name: ray}
+spec:
+  headGroupSpec: {template: {spec: {containers: [{name: head}]}}}
+  workerGroupSpecs: [{template: {spec: {containers: [{name: w, resources: {limits: LIMITS}}]}}}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+"""
+
+
+def test_objects_of_others_are_read_and_those_without_pods_are_named(explain: Explain) -> None:
+    code, out, err = explain(RAY.replace("LIMITS", "{fpga.intel.com/none: 1}"))
+    assert (code, err) == (1, "")
+    titles = [line.split(" in ") for line in out.splitlines() if line.startswith("RayCluster")]
+    pods = "namespace default: its pods would be"
+    assert titles == [
+        ["RayCluster ray, spec.headGroupSpec.template", f"{pods} admitted unchanged"],
+        ["RayCluster ray, spec.workerGroupSpecs[0].template", f"{pods} refused"],
+    ]
+    assert out.endswith("\nwithout pods: Service web\n")
+
+
+def test_a_file_in_which_nothing_is_read_is_an_error_beside_the_answers(
+    tmp_path: Path, maps: Path
+) -> None:
+    service, good, folder = tmp_path / "service.yaml", tmp_path / "good.yaml", tmp_path / "folder"
+    service.write_text("kind: Service\nmetadata: {name: web}\n")
+    good.write_text(POD)
+    folder.mkdir()
+    (folder / "service.yaml").write_text(service.read_text())
+    (folder / "pod.yaml").write_text(POD)
+    code, out, err = run("explain", good, folder, "-f", service, "--mappings", maps)
+    assert (code, err) == (
+        2,
+        f"error: {service}: no pod, and no template of one (a spec with containers)\n",
+    )
+    for each in (good, folder / "pod.yaml"):
+        assert f"{each}: Pod nlb in namespace default: admitted, rewritten\n" in out
+    assert run("explain", good, folder, "--mappings", maps).returncode == 0
+    done = run("explain", service, "--mappings", maps)
+    assert (done.returncode, done.stderr.count("no pod, and no template")) == (2, 1)
+    assert run("explain", "--mappings", maps).stderr == (
+        "error: name a file, a folder or - for stdin\n"
+    )
+
+
+def test_pods_are_printed_as_they_would_be(explain: Explain) -> None:
+    refused = pod('{"fpga.intel.com/no": 1}')
+    code, out, err = explain(f"{POD}---\n{DEPLOYMENT}---\n{refused}", "-o", "yaml")
+    assert code == 1
+    assert err.count("refused: ") == 2
+    (made,) = yaml.safe_load_all(out)
+    assert (made["apiVersion"], made["kind"], made["metadata"]["namespace"]) == (
+        *("v1", "Pod", "default"),
+    )
+    assert made["spec"]["containers"][0]["resources"]["limits"] == {REGION: "1"}
+    template = DEPLOYMENT.replace("fpga.intel.com/nlb0", "cpu")
+    first, second = yaml.safe_load_all(explain(f"{POD}---\n{template}", "-o", "yaml")[1])
+    assert (first, second["metadata"]) == (made, {"namespace": "team", "generateName": "web-"})

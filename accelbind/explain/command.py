@@ -1,0 +1,272 @@
+"""`accelbind explain`: what becomes of a pod, and why."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from accelbind.claim_objects import ClaimObjects
+from accelbind.exits import Exit
+from accelbind.explain.answer import Answer, answered, evaluated
+from accelbind.explain.claims import (
+    FoundClaim,
+    develop_hints,
+    explain_claims,
+    find_claims,
+    read_of_cluster,
+)
+from accelbind.explain.dry_run import DryRun, NotAsked, dry_run, may_create
+from accelbind.explain.show import as_object, print_text, print_yaml
+from accelbind.kubectl import DEFAULT_NAMESPACE, Target
+from accelbind.manifests import NO_PODS, path_label, read_documents
+from accelbind.misspelt import misspelt_resources
+from accelbind.options import (
+    ApiServer,
+    Context,
+    Kubeconfig,
+    Mappings,
+    manifests_option,
+    namespace_option,
+)
+from accelbind.output import print_json
+from accelbind.run import with_settings
+from accelbind.survey import read_index, read_mappings
+from services.admission.mutate import Policy
+from services.admission.preview import explain_pod
+from services.kube.access import Access
+from services.kube.client import FORBIDDEN, NOT_FOUND, BadStatus, ClusterClient
+from services.mappings.index import EMPTY_INDEX, MappingIndex
+from services.pods.manifests import FoundPod, find_objects, find_pods, object_label
+from services.process.errors import ClusterError, InvalidManifest, InvalidSettings
+from services.process.text import plain
+from webhook.settings import ReviewSettings
+
+_SEES_THE_PERSON: Final = (
+    "note: policies that look at the user saw you, not the controller that creates such pods"
+)
+
+
+class ExplainFormat(StrEnum):
+    """How to print answers."""
+
+    TEXT = "text"
+    JSON = "json"
+    YAML = "yaml"
+
+
+@dataclass(slots=True)
+class _Manifests:
+    """The contents of the files that are named."""
+
+    pods: list[FoundPod] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    """The file of each pod."""
+    claims: list[FoundClaim] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+    """Objects without a pod."""
+    unused: list[str] = field(default_factory=list)
+    """Files and folders in which nothing was read."""
+
+
+@with_settings(
+    ReviewSettings,
+    *("max_units", "domain", "accelerator_domain", "shared_namespace", "guard"),
+    group="With --mappings: as the webhook's",
+)
+def explain(
+    *,
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="FILE", help="As -f.", readable=False, show_default=False),
+    ] = None,
+    filename: Annotated[
+        list[Path] | None,
+        manifests_option(
+            "--filename", "-f", text="Manifest of pods and what makes pods, YAML or JSON."
+        ),
+    ] = None,
+    mappings: Mappings = None,
+    api_server: ApiServer = "",
+    kubeconfig: Kubeconfig = None,
+    context: Context = "",
+    namespace: Annotated[
+        str | None,
+        namespace_option(
+            "Namespace of pods that name none.", f"the kubeconfig's, or {DEFAULT_NAMESPACE}"
+        ),
+    ] = None,
+    output: Annotated[
+        ExplainFormat, typer.Option("--output", "-o", help="Output format; yaml is the pods.")
+    ] = ExplainFormat.TEXT,
+    settings: ReviewSettings,
+) -> None:
+    """Show what becomes of a pod, and why.
+
+    Reads pods, and templates of pods in whatever object: Deployments, Jobs,
+    RayClusters, JobSets, Workflows and so on. Pods that name no namespace are of the
+    kubeconfig's, as with kubectl.
+
+    On a cluster it asks the API server, by a dry run of the pod: the answer is that
+    of all webhooks, quotas and policies, with the first refusal and its author.
+    Policies that look at the user see you, not the controller that makes such pods.
+    Without the right to create pods, the pod is evaluated here, and the answer says
+    what was assumed.
+
+    With --mappings it needs no cluster, and evaluates what accelbind's webhook would
+    do. A mapping without a namespace belongs to namespace default, as in the webhook;
+    -n does not change that.
+
+    Also shows what the DRA driver would do for the claims of a pod, if the manifests
+    have their ResourceClaims and ResourceClaimTemplates. Names of claims are checked
+    against the cluster, unless --mappings is given. The webhook sees no static pods,
+    so their names are not replaced.
+
+    Exit code 0: all pods would be admitted; 1: a pod or a claim of it would be
+    refused; 2: there is no answer (unreadable files, wrong options), or a file has
+    nothing that makes pods.
+
+    [bold]Examples[/bold]
+      accelbind explain pod.yaml --mappings maps
+      accelbind explain one.yaml folder --kubeconfig ~/.kube/config
+      accelbind explain pod.yaml -o yaml
+      kubectl create job x --image=i --dry-run=client -o yaml |
+        accelbind explain - -n team --mappings maps -o json
+    """
+    manifests = _read([*(files or ()), *(filename or ())])
+    target = Target(api_server, kubeconfig, context)
+    default = _usual_namespace(target, namespace, manifests.pods)
+    places = [pod.namespace_among(namespace, default) for pod in manifests.pods]
+    asked = _Asked(manifests, places, settings.policy())
+    if mappings is None and target.is_known:
+        with target.access() as access:
+            answers = asyncio.run(asked.on_cluster(access))
+    else:
+        answers = asked.here(read_mappings(mappings, target, asked.namespaces))
+    _print(output, answers, manifests)
+    if any(each.is_refused for each in answers):
+        raise typer.Exit(Exit.NO)
+    if manifests.unused:
+        raise typer.Exit(Exit.UNKNOWN)
+
+
+def _usual_namespace(target: Target, given: str | None, pods: Sequence[FoundPod]) -> str:
+    if given or all(pod.namespace for pod in pods):
+        return DEFAULT_NAMESPACE  # nobody asks
+    try:
+        return target.namespace()
+    except ClusterError:  # whoever needs more of the cluster says so
+        return DEFAULT_NAMESPACE
+
+
+def _read(paths: Sequence[Path]) -> _Manifests:
+    if not paths:
+        raise InvalidSettings("name a file, a folder or - for stdin")
+    read, used = _Manifests(), set()
+    for document in read_documents(paths):
+        with document.reading():
+            for each in find_objects(document.value):
+                pods, claims = [*find_pods(each)], [*find_claims(each)]
+                read.pods += pods
+                read.files += [document.file] * len(pods)
+                read.claims += claims
+                if pods or claims:
+                    used.add(document.path)
+                else:
+                    read.others.append(object_label(each))
+    read.unused += [path_label(path) for path in dict.fromkeys(paths) if path not in used]
+    if not read.pods:
+        raise InvalidManifest(f"{', '.join(read.unused) or 'the manifests'}: {NO_PODS}")
+    return read
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The pods that are asked about, each with its namespace, and the webhook's settings."""
+
+    manifests: _Manifests
+    places: Sequence[str]
+    policy: Policy
+
+    @property
+    def namespaces(self) -> list[str]:
+        return sorted({*self.places, self.policy.shared_namespace} - {""})
+
+    def here(self, index: MappingIndex) -> list[Answer]:
+        """Evaluate the pods."""
+        pods = zip(self.manifests.pods, self.places, strict=True)
+        return [self._completed(self._evaluated(pod, place, index), index) for pod, place in pods]
+
+    async def on_cluster(self, access: Access) -> list[Answer]:
+        """Ask an API server about the pods."""
+        async with ClusterClient(access) as client:
+            index, problem = await self._read_index(client)
+            allowed = {place: await may_create(client, place) for place in {*self.places}}
+            answers = []
+            for pod, place in zip(self.manifests.pods, self.places, strict=True):
+                result: DryRun = NotAsked(f"you may not create pods in namespace {plain(place)}")
+                if allowed[place]:
+                    result = await dry_run(client, pod, place)
+                if not isinstance(result, NotAsked):
+                    answer = answered(pod, place, result, index or EMPTY_INDEX, self.policy)
+                elif index is not None:
+                    answer = self._evaluated(pod, place, index, result.reason)
+                else:
+                    raise ClusterError(f"{result.reason}, and {problem}")
+                answers.append(answer)
+            if index is None:
+                return answers
+            objects = await read_of_cluster(client, answers, self.manifests.claims)
+            return [self._completed(each, index, objects) for each in answers]
+
+    async def _read_index(self, client: ClusterClient) -> tuple[MappingIndex | None, str]:
+        """The mappings that say more of the answers; None and the reason if there are none."""
+        try:
+            return await read_index(client, self.namespaces), ""
+        except BadStatus as error:
+            if error.status not in (FORBIDDEN, NOT_FOUND):
+                raise
+            return None, str(error)
+
+    def _evaluated(self, pod: FoundPod, place: str, index: MappingIndex, why: str = "") -> Answer:
+        one = explain_pod(pod, index, self.policy, namespace=place)
+        return evaluated(one, assumed=why and f"{why}; {self._assumed()}")
+
+    def _assumed(self) -> str:
+        shared, guard = self.policy.shared_namespace, ",".join(self.policy.guard)
+        return (
+            "evaluated here as by a webhook with"
+            f" {f'--shared-namespace {shared}' if shared else 'no shared namespace'},"
+            f" {f'--guard {guard}' if guard else 'no guard'} and"
+            f" --max-units {self.policy.max_units}; quotas, pod security and other webhooks"
+            " were not asked"
+        )
+
+    def _completed(
+        self, answer: Answer, index: MappingIndex, objects: ClaimObjects | None = None
+    ) -> Answer:
+        """Add what only the mappings tell: claims, and names that are probably misspelt."""
+        pod, place = answer.found, answer.namespace
+        misspelt = misspelt_resources(pod, index, self.policy, namespace=place)
+        claims = explain_claims(answer, index.namespace(place), self.manifests.claims, objects)
+        return replace(answer, claims=(*claims,), hints=(*misspelt, *develop_hints(answer, index)))
+
+
+def _print(output: ExplainFormat, answers: Sequence[Answer], manifests: _Manifests) -> None:
+    if output is ExplainFormat.JSON:
+        items = [*map(as_object, answers)]
+        print_json({"items": items, "withoutPods": manifests.others})
+    elif output is ExplainFormat.YAML:
+        print_yaml(answers)
+    else:
+        several = len({*manifests.files}) > 1
+        print_text(answers, [f"{each}: " if several else "" for each in manifests.files])
+        if manifests.others:
+            typer.echo(f"\nwithout pods: {', '.join(manifests.others)}")
+        if any(each.is_of_cluster and each.found.is_template for each in answers):
+            typer.echo(_SEES_THE_PERSON, err=True)
+    for each in manifests.unused:
+        typer.echo(f"error: {each}: {NO_PODS}", err=True)
