@@ -63,6 +63,7 @@ COMMANDS = {
             INSPECT,
             "Show the devices of a node or a cluster, their health, and who has them.",
         ),
+        "ui": ("ui.command:ui", INSPECT, "Open a page of a cluster: nodes, names, pods."),
         "explain": (
             "explain.command:explain",
             INSPECT,

@@ -1,6 +1,6 @@
 """Checks of `accelbind doctor`: workloads, nodes, and pods that wait."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from accelbind.claim_objects import list_claim_objects, names_claims
@@ -19,6 +19,7 @@ _OTHER_PLUGINS: Final = ("intel-fpga-plugin", "accelerator-device-plugin", "fpga
 PLUGIN_CONTAINER: Final = "plugin"
 """The container of the plugin's and the DRA driver's pods."""
 
+PENDING: Final = "Pending"
 _START_PROBLEMS: Final = ("PreStartContainer", "Allocate failed", "device plugin")
 _SCHEDULER: Final = "kubectl describe nodes shows what is allocated; wait for it, or add nodes"
 _OTHER_PLUGIN: Final = "is the plugin that offers it running? accelbind check mappings finds typos"
@@ -135,8 +136,10 @@ def check_claims(cluster: Cluster) -> Iterator[Line]:
 # Pods --------------------------------------------------------------------------------
 
 
-def read_pods(cluster: Cluster, targets: frozenset[str] = frozenset()) -> list[Json]:
-    """The pods that wait and ask for an accelerator; their resources are in `requested`.
+def read_pods(
+    cluster: Cluster, targets: frozenset[str] = frozenset(), phases: tuple[str, ...] = (PENDING,)
+) -> list[Json]:
+    """The pods of some phases that ask for an accelerator; their resources are in `requested`.
 
     `targets` are the resources that names of accelerators stand for.
     """
@@ -145,14 +148,29 @@ def read_pods(cluster: Cluster, targets: frozenset[str] = frozenset()) -> list[J
         requested = [
             key for key in _limits(pod) if key in targets or key.startswith(cluster.resources)
         ]
-        waits = part(pod, "status").get("phase") == "Pending"
-        return pod | {"requested": requested} if waits and (requested or _noted(pod)) else None
+        wanted = part(pod, "status").get("phase") in phases
+        return pod | {"requested": requested} if wanted and (requested or noted(pod)) else None
 
     return cluster.items("/api/v1/pods", keep)
 
 
 def check_pending(cluster: Cluster) -> Iterator[Line]:
     """Is no pod stuck that requests an accelerator?"""
+    cluster.once(read_nodes)  # without them nothing is checked
+    targets: frozenset[str] = frozenset()
+    try:
+        targets = cluster.once(read_targets)
+    except Unseen as error:
+        yield unseen(f"pods with what Accelerators stand for, unless the webhook noted it: {error}")
+    pending = read_pods(cluster, targets)
+    for _, line in waiting_lines(cluster, pending):
+        yield line
+    if not pending:
+        yield ok("no pod that requests an accelerator is pending")
+
+
+def waiting_lines(cluster: Cluster, pending: Iterable[Json]) -> Iterator[tuple[Json, Line]]:
+    """Yield why pods of `read_pods` wait, each with its pod. Raises as `Cluster.get`."""
     totals: dict[str, int] = {}
     for node in cluster.once(read_nodes):
         add_advertised(totals, node, (), others=True)
@@ -160,23 +178,15 @@ def check_pending(cluster: Cluster) -> Iterator[Line]:
     for amounts in published.by_node.values():
         for key, number in amounts.items():
             totals[key] = totals.get(key, 0) + number
-    targets: frozenset[str] = frozenset()
-    try:
-        targets = cluster.once(read_targets)
-    except Unseen as error:
-        yield unseen(f"pods with what Accelerators stand for, unless the webhook noted it: {error}")
-    pending = read_pods(cluster, targets)
     for pod in pending:
         if part(pod, "spec").get("nodeName"):
-            yield from _starting_lines(pod)
+            yield from ((pod, line) for line in _starting_lines(pod))
             continue
         for key in pod["requested"]:
-            yield _unscheduled_line(cluster, pod, key, totals, published)
+            yield pod, _unscheduled_line(cluster, pod, key, totals, published)
         if not pod["requested"]:
-            waits = f"pod {full_name(pod)} waits for {_noted(pod)}: {_scheduler_message(pod)}"
-            yield warning(waits, "accelbind explain shows what the name stands for")
-    if not pending:
-        yield ok("no pod that requests an accelerator is pending")
+            waits = f"pod {full_name(pod)} waits for {noted(pod)}: {_scheduler_message(pod)}"
+            yield pod, warning(waits, "accelbind explain shows what the name stands for")
 
 
 def _unscheduled_line(
@@ -227,7 +237,7 @@ def _scheduler_message(pod: Json) -> str:
     return "no message from the scheduler yet"
 
 
-def _noted(pod: Json) -> str:
+def noted(pod: Json) -> str:
     """The names that the webhook has replaced, as it noted them; empty if there are none."""
     return plain(str(part(pod, "metadata", "annotations").get(REQUESTED_ANNOTATION) or ""), 200)
 

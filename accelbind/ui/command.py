@@ -1,0 +1,101 @@
+"""`accelbind ui`: a read-only page of a cluster, for the person who starts it."""
+
+import asyncio
+import contextlib
+import secrets
+import socket
+import webbrowser
+from typing import Annotated
+
+import typer
+import uvicorn
+
+from accelbind.kubectl import NO_CLUSTER, Target
+from accelbind.options import (
+    ApiServer,
+    Context,
+    Kubeconfig,
+    namespace_option,
+    switch,
+    time_option,
+)
+from accelbind.run import with_settings
+from accelbind.ui.live import Live
+from accelbind.ui.server import HOST, create_app
+from certs.settings import NAMESPACE
+from services.process.errors import InvalidSettings
+from webhook.settings import ReviewSettings
+
+
+@with_settings(
+    ReviewSettings,
+    *("max_units", "domain", "accelerator_domain", "shared_namespace"),
+    group="As the webhook's",
+)
+def ui(
+    *,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, metavar="PORT", help="Port; 0 takes any free one.")
+    ] = 0,
+    no_browser: Annotated[
+        bool, switch("--no-browser", help="Print the address only, and open no browser.")
+    ] = False,
+    interval: Annotated[
+        float, time_option("--interval", "Time between two readings of the cluster.", "10s")
+    ] = 10.0,
+    api_server: ApiServer = "",
+    kubeconfig: Kubeconfig = None,
+    context: Context = "",
+    namespace: Annotated[str, namespace_option("Where accelbind runs.", NAMESPACE)] = NAMESPACE,
+    settings: ReviewSettings,
+) -> None:
+    """Open a page of a cluster: its nodes and devices, names, and pods that wait.
+
+    The page is read-only and served on 127.0.0.1, until Ctrl-C, with your own
+    rights; nothing is installed in the cluster. What you may not read is named,
+    and the rest is shown. The address has a random token: other users and other
+    pages in the browser can read nothing. The cluster is read while a page is
+    open. Rights: as accelbind devices --cluster and accelbind names list.
+
+    [bold]Examples[/bold]
+      accelbind ui
+      accelbind ui --context production --no-browser
+    """
+    target = Target(api_server, kubeconfig, context)
+    if not target.is_known:
+        raise InvalidSettings(NO_CLUSTER)
+    with socket.socket() as listener, target.access() as access:
+        listener.bind((HOST, port))
+        with contextlib.suppress(KeyboardInterrupt):
+            asyncio.run(
+                _serve(
+                    Live(access, namespace, settings.policy(), interval),
+                    listener,
+                    opens=not no_browser,
+                )
+            )
+
+
+async def _serve(live: Live, listener: socket.socket, *, opens: bool) -> None:
+    token, port = secrets.token_urlsafe(), listener.getsockname()[1]
+    config = uvicorn.Config(
+        create_app(live, token, port, lambda: server.should_exit),
+        ws="none",
+        lifespan="off",
+        log_level="warning",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=5,
+    )
+    server = uvicorn.Server(config)
+    address = f"http://{HOST}:{port}/#token={token}"
+    typer.echo(f"{address}\nCtrl-C ends it")
+    if opens:
+        webbrowser.open(address)
+    reading = asyncio.create_task(live.run())
+    try:
+        await server.serve(sockets=[listener])
+    finally:
+        reading.cancel()
+        await live.client.aclose()

@@ -1,0 +1,251 @@
+// The page of `accelbind ui`. Everything that a cluster says is foreign text: it becomes text nodes
+// only, never markup.
+"use strict";
+
+const $ = (id) => document.getElementById(id);
+const WORDS = { healthy: "healthy", unhealthy: "unhealthy", silent: "no answer", empty: "no devices" };
+
+// The token is in the fragment, which browsers send to nobody; a reload finds it in the session.
+const given = new URLSearchParams(location.hash.slice(1)).get("token");
+if (given) {
+  sessionStorage.setItem("token", given);
+  history.replaceState(null, "", "#fleet");
+}
+const headers = { Authorization: `Bearer ${sessionStorage.getItem("token") ?? ""}` };
+
+let shown = null; // the last reading
+let namespace = "default";
+
+// Elements -----------------------------------------------------------------------------------------
+
+function element(name, text, attributes = {}) {
+  const made = document.createElement(name);
+  if (text !== undefined && text !== null) made.textContent = String(text);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  return made;
+}
+
+function cell(value, className) {
+  const made = element("td");
+  if (className) made.className = className;
+  if (value instanceof Node) made.append(value);
+  else made.textContent = value === "" || value === null || value === undefined ? "–" : String(value);
+  return made;
+}
+
+function fill(table, rows, nothing) {
+  const body = $(table).tBodies[0];
+  if (!rows.length) {
+    const empty = cell(nothing, "nothing");
+    empty.colSpan = $(table).tHead.rows[0].cells.length;
+    rows = [[empty]];
+  }
+  body.replaceChildren(...rows.map((cells) => {
+    const row = element("tr");
+    row.append(...cells);
+    return row;
+  }));
+}
+
+function say(id, text) {
+  $(id).hidden = !text;
+  $(id).textContent = text ?? "";
+}
+
+function link(to, text) {
+  return element("a", text, { href: to });
+}
+
+const nodeLink = (name) => (name ? link(`#node/${encodeURIComponent(name)}`, name) : "");
+
+// Views --------------------------------------------------------------------------------------------
+
+function place() {
+  const [view, ...rest] = location.hash.slice(1).split("/");
+  return { view: $(`view-${view}`) ? view : "fleet", name: decodeURIComponent(rest.join("/")) };
+}
+
+function show() {
+  const { view, name } = place();
+  for (const section of document.querySelectorAll("main > section")) {
+    section.hidden = section.id !== `view-${view}`;
+  }
+  for (const each of document.querySelectorAll("nav a")) {
+    if (each.hash === `#${view === "node" ? "fleet" : view}`) each.setAttribute("aria-current", "page");
+    else each.removeAttribute("aria-current");
+  }
+  document.title = `${view === "node" ? name : view} – accelbind`;
+  if (view === "fleet") showFleet();
+  if (view === "node") showNode(name);
+  if (view === "names") showNames();
+  if (view === "pods") showPods();
+}
+
+const tiles = new Map(); // element of a node, by pool and name: only what has changed is drawn again
+
+function showFleet() {
+  if (!shown) return;
+  fill("resources", shown.resources.map((each) => [
+    cell(each.name || "not offered"),
+    ...["all", "free", "used"].map((key) => cell(each[key], "number")),
+    cell(each.unhealthy, each.unhealthy ? "number bad" : "number"),
+  ]), "no devices");
+  const wanted = $("filter").value.trim().toLowerCase();
+  const pools = new Map();
+  const byNumber = new Intl.Collator(undefined, { numeric: true }).compare;
+  for (const each of [...shown.tiles].sort((a, b) => byNumber(a.name, b.name))) {
+    if (wanted && !each.name.toLowerCase().includes(wanted)) continue;
+    if ($("only-bad").checked && (each.state === "healthy" || each.state === "empty")) continue;
+    if (!pools.has(each.pool)) pools.set(each.pool, []);
+    pools.get(each.pool).push(tile(each));
+  }
+  const parts = [];
+  for (const [pool, items] of [...pools].sort(([a], [b]) => (a < b ? -1 : 1))) {
+    parts.push(element("h4", `${pool || "without a pool"} (${items.length})`));
+    const list = element("ul", null, { class: "tiles" });
+    list.append(...items);
+    parts.push(list);
+  }
+  if (!parts.length) parts.push(element("p", "no node", { class: "nothing" }));
+  $("pools").replaceChildren(...parts);
+}
+
+function tile(node) {
+  const key = `${node.pool} ${node.name}`;
+  const text = JSON.stringify(node);
+  const known = tiles.get(key);
+  if (known?.text === text) return known.item;
+  const anchor = link(`#node/${encodeURIComponent(node.name)}`);
+  anchor.className = node.state;
+  anchor.title = node.note;
+  const word = element("span", WORDS[node.state], { class: "word" });
+  const numbers = node.all ? [`${node.free} of ${node.all} free`] : [];
+  anchor.append(element("b", node.name), word, element("small", [...numbers, node.mode].filter(Boolean).join(", ")));
+  const item = element("li");
+  item.append(anchor);
+  tiles.set(key, { text, item });
+  return item;
+}
+
+async function showNode(name) {
+  $("title-node").textContent = `Node ${name}`;
+  const answer = await ask(`/api/node?name=${encodeURIComponent(name)}`);
+  if (place().name !== name) return;
+  const node = answer.node ?? { devices: [], problems: [], counted: {} };
+  const facts = [node.pool, node.mode && `mode ${node.mode}`, node.processVersion, node.pod, node.source === "slices" && "as its ResourceSlices say"];
+  $("node-facts").textContent = facts.filter(Boolean).join(" · ");
+  const problems = [node.error, ...node.problems, answer.node ? "" : answer.error].filter(Boolean);
+  $("node-problems").replaceChildren(...problems.map((each) => element("li", each)));
+  fill("devices", node.devices.map((each) => [
+    cell(each.device),
+    cell(each.health, each.health === "Healthy" ? "good" : "bad"),
+    cell(each.resource), cell(each.type || "FPGA"), cell(each.card),
+    cell(each.holders.map(holder).join(", ")),
+    cell(each.reasons.map((why) => `${why.message} [${why.reason}]`).join("; ")),
+  ]), "no devices");
+  say("events-error", answer.node && answer.error);
+  fill("events", (answer.events ?? []).map((each) => [
+    cell(each.at), cell(each.type), cell(each.reason), cell(each.message),
+  ]), "no Events");
+}
+
+function holder(each) {
+  const what = each.claim ? `claim ${each.namespace}/${each.claim}` : `${each.namespace}/${each.pod}`;
+  return each.container ? `${what} (${each.container})` : what;
+}
+
+async function showNames() {
+  $("namespace").value = namespace;
+  const asked = namespace;
+  const answer = await ask(`/api/names?namespace=${encodeURIComponent(asked)}`);
+  if (asked !== namespace) return;
+  say("names-error", answer.error);
+  fill("names", (answer.names ?? []).map((each) => [
+    cell(each.name), cell(each.becomes), cell(each.offered), cell(each.free), cell(each.defined),
+  ]), "no names");
+}
+
+function showPods() {
+  if (!shown) return;
+  const waiting = shown.pods.filter((each) => each.phase === "Pending");
+  const running = shown.pods.filter((each) => each.phase !== "Pending");
+  fill("waiting", waiting.map((each) => {
+    const why = element("div");
+    for (const one of each.why) why.append(element("div", one.what), element("small", one.todo));
+    if (!each.why.length) why.append(element("div", each.node ? "it starts" : "no reason is known yet"));
+    return [cell(`${each.namespace}/${each.name}`), cell(each.asks), cell(nodeLink(each.node)), cell(why)];
+  }), "no pod waits");
+  fill("running", running.map((each) => [
+    cell(`${each.namespace}/${each.name}`), cell(each.asks), cell(nodeLink(each.node)),
+  ]), "no pod runs");
+}
+
+// The server ---------------------------------------------------------------------------------------
+
+async function ask(path, body) {
+  try {
+    const options = body ? { method: "POST", body: JSON.stringify(body) } : {};
+    const answer = await fetch(path, { ...options, headers });
+    if (answer.status === 401) return { error: "the token is missing: open the printed address again" };
+    return await answer.json();
+  } catch {
+    return { error: "accelbind ui does not answer: was it ended?" };
+  }
+}
+
+function take(text) {
+  const { reading, error } = JSON.parse(text);
+  say("error", error && `Nothing newer can be read: ${error}`);
+  if (!reading) return;
+  shown = reading;
+  const at = new Date(reading.at).toLocaleTimeString();
+  $("status").textContent = `Read at ${at}, in ${reading.seconds} s`;
+  $("problems").hidden = !reading.problems.length;
+  $("problems").querySelector("summary").textContent = `${reading.problems.length} could not be read`;
+  $("problems").querySelector("ul").replaceChildren(...reading.problems.map((each) => element("li", each)));
+  show();
+}
+
+async function follow() {
+  for (;;) {
+    try {
+      const answer = await fetch("/api/stream", { headers });
+      if (!answer.ok) {
+        say("error", "This address has no valid token: open the address that accelbind ui printed.");
+        return;
+      }
+      const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+      for (let rest = ""; ;) {
+        const { value, done } = await reader.read();
+        if (done) break;
+        const parts = (rest + value).split("\n\n");
+        rest = parts.pop();
+        for (const part of parts) if (part.startsWith("data: ")) take(part.slice(6));
+      }
+    } catch { /* told below, and tried again */ }
+    say("error", "accelbind ui does not answer: was it ended? It is tried again.");
+    await new Promise((resolve) => { setTimeout(resolve, 2000); });
+  }
+}
+
+addEventListener("hashchange", () => { show(); $("content").focus({ preventScroll: true }); });
+$("filter").addEventListener("input", showFleet);
+$("only-bad").addEventListener("change", showFleet);
+$("choose").addEventListener("submit", (event) => {
+  event.preventDefault();
+  namespace = $("namespace").value.trim();
+  showNames();
+});
+$("try").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const answer = await ask("/api/explain", { namespace: $("namespace").value.trim(), text: $("request").value });
+  const [title, list, pod] = $("answer").children;
+  $("answer").hidden = false;
+  title.textContent = answer.error ?? answer.outcome;
+  title.className = answer.error || answer.outcome === "refused" ? "error" : "";
+  list.replaceChildren(...(answer.lines ?? []).map((each) => element("li", each)));
+  pod.textContent = answer.pod ?? "";
+  pod.hidden = !answer.pod;
+});
+show();
+follow();

@@ -1,0 +1,137 @@
+"""The page of `accelbind ui` in Chromium, over a cluster with foreign text in all places."""
+
+import signal
+
+import pytest
+from playwright.async_api import Page, expect
+
+from simulator.apiserver.http_server import HttpServer, Request, Response
+from simulator.apiserver.standin import ApiServerStandIn
+from tests.accelbind.ui.scene import AWAY, BROKEN, MARKUP, Scene, scene
+from tests.support import Processes
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_the_views_show_nodes_names_and_pods_and_foreign_text_as_text(
+    api: ApiServerStandIn, processes: Processes
+) -> None:
+    async with scene(api, processes) as made:
+        page = await made.page()
+        assert "token" not in page.url
+        await fleet_is_shown(page)
+        await page.click(f".tiles a:has-text('{BROKEN}')")
+        await expect(page.locator("#devices td.bad")).to_have_text("Unhealthy")
+        await expect(page.locator("#devices")).to_contain_text(f"{MARKUP} [{MARKUP}]")
+        await expect(page.locator("#events")).to_contain_text(MARKUP)
+        await page.click("nav a:has-text('Pods')")
+        await expect(page.locator("#waiting")).to_contain_text("which no node knows")
+        await expect(page.locator("#waiting")).to_contain_text(MARKUP)
+        await page.click("#running a:has-text('worker-0')")
+        await expect(page.locator("#devices")).to_contain_text("team-a/p (c)")
+        await page.go_back()
+        await expect(page.locator("#running")).to_be_visible()
+        await names_are_shown(page)
+        assert "broken" not in await page.title()
+        await page.reload()
+        await expect(page.locator("#names")).to_contain_text("nlb0")
+        made.command.popen.send_signal(signal.SIGINT)
+        assert made.command.wait(20) == 0
+
+
+async def fleet_is_shown(page: Page) -> None:
+    await expect(page.locator(".tiles li")).to_have_count(3)
+    await expect(page.locator(".tiles .silent")).to_contain_text(AWAY)
+    await expect(page.locator(".tiles .unhealthy")).to_contain_text("0 of 2 free")
+    await expect(page.locator("#resources tbody")).to_contain_text("fpga.intel.com/af-x")
+    await page.fill("#filter", "worker-2")
+    await expect(page.locator(".tiles li")).to_have_count(1)
+    await page.fill("#filter", "")
+    await page.check("#only-bad")
+    await expect(page.locator(".tiles li")).to_have_count(2)
+
+
+async def names_are_shown(page: Page) -> None:
+    await page.click("nav a:has-text('Names')")
+    await expect(page.locator("#names")).to_contain_text("nlb0")
+    for text, words in (
+        ("fpga.intel.com/nlb0: 1", "fpga.intel.com/af-"),
+        ("fpga.intel.com/nlb: 1", "nlb0"),
+        (MARKUP, "write a name and a number per line"),
+        ("a: [", "expected"),
+    ):
+        await page.fill("#request", text)
+        await page.click("#try button")
+        await expect(page.locator("#answer")).to_contain_text(words)
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1920, "light")])
+async def test_no_width_needs_to_be_scrolled_sideways(
+    width: int, scheme: str, api: ApiServerStandIn, processes: Processes
+) -> None:
+    async with scene(api, processes) as made:
+        page = await made.page(width, color_scheme=scheme)
+        for view in ("fleet", f"node/{BROKEN}", "names", "pods"):
+            await page.evaluate("view => { location.hash = view }", view)
+            await expect(page.locator("main > section:not([hidden]) h2")).to_be_visible()
+            assert await page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+async def test_a_cluster_that_goes_away_is_told_and_comes_back(
+    api: ApiServerStandIn, processes: Processes
+) -> None:
+    async with scene(api, processes) as made:
+        page = await made.page()
+        async with api.away():
+            await expect(page.locator("#error")).to_contain_text("Nothing newer can be read")
+            await expect(page.locator(".tiles li")).to_have_count(3)
+        await expect(page.locator("#error")).to_be_hidden(timeout=30_000)
+
+
+async def test_a_thousand_nodes_are_shown_and_can_be_searched(
+    api: ApiServerStandIn, processes: Processes
+) -> None:
+    async with scene(api, processes, nodes=1000) as made:
+        page = await made.page()
+        await expect(page.locator(".tiles li")).to_have_count(1000)
+        await page.fill("#filter", "worker-99")
+        await expect(page.locator(".tiles li")).to_have_count(11)
+
+
+async def test_a_page_of_another_site_in_the_same_browser_reads_nothing(
+    api: ApiServerStandIn, processes: Processes
+) -> None:
+    async def foreign(_: Request) -> Response:
+        return Response(
+            200, b"<!doctype html><title>other</title>", (("Content-Type", "text/html"),)
+        )
+
+    other = HttpServer(foreign)
+    await other.listen("127.0.0.1", 0, None)
+    try:
+        async with scene(api, processes) as made:
+            page = await made.browser.new_page()
+            await page.goto(f"http://localhost:{other.port}/")
+            await tries_fail(page, made)
+    finally:
+        await other.close(1)
+
+
+async def tries_fail(page: Page, made: Scene) -> None:
+    token = made.address.rpartition("=")[2]
+    for mode in ("cors", "no-cors"):
+        got = await page.evaluate(
+            "async ([url, token, mode]) => { try {"
+            " const answer = await fetch(url, {mode, headers: {Authorization: `Bearer ${token}`}});"
+            " return answer.status + await answer.text();"
+            " } catch (error) { return 'failed'; } }",
+            [f"{made.site}api/stream", token, mode],
+        )
+        assert got == "failed"
+    framed = await page.evaluate(
+        "async (url) => { const frame = document.createElement('iframe'); frame.src = url;"
+        " document.body.append(frame); await new Promise((done) => { frame.onload = done; });"
+        " try { return frame.contentDocument.body.textContent; } catch { return 'refused'; } }",
+        made.site,
+    )
+    assert framed in {None, "", "refused"}

@@ -1,0 +1,68 @@
+"""Who gets an answer from the page's server, and with which headers."""
+
+from collections.abc import AsyncIterator
+
+import httpx2
+import pytest
+
+from accelbind.ui.live import Live
+from accelbind.ui.server import create_app
+from services.admission.mutate import Policy
+from simulator.apiserver.standin import ApiServerStandIn
+
+pytestmark = pytest.mark.anyio
+
+HOST = "127.0.0.1:8080"
+GIVEN = {"Host": HOST, "Authorization": "Bearer secret"}
+
+
+@pytest.fixture
+async def client(api: ApiServerStandIn) -> AsyncIterator[httpx2.AsyncClient]:
+    live = Live(api.access, "accelbind-system", Policy(), 1.0)
+    app = create_app(live, "secret", 8080, lambda: True)
+    async with httpx2.AsyncClient(
+        transport=httpx2.ASGITransport(app=app), base_url=f"http://{HOST}"
+    ) as made:
+        yield made
+    await live.client.aclose()
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status"),
+    [
+        ("/", {"Host": HOST}, 200),
+        ("/", {"Host": "localhost:8080"}, 200),
+        ("/page.js", {"Host": HOST, "Sec-Fetch-Site": "same-origin"}, 200),
+        ("/api/stream", GIVEN, 200),
+        ("/api/stream", GIVEN | {"Origin": f"http://{HOST}"}, 200),
+        ("/", {"Host": "evil.example:8080"}, 421),
+        ("/", {"Host": "127.0.0.1"}, 421),
+        ("/", {"Host": HOST, "Origin": "https://evil.example"}, 403),
+        ("/", {"Host": HOST, "Origin": "null"}, 403),
+        ("/", {"Host": HOST, "Sec-Fetch-Site": "cross-site"}, 403),
+        ("/api/stream", {"Host": HOST}, 401),
+        ("/api/node?name=x", GIVEN | {"Authorization": "Bearer secreT"}, 401),
+        ("/api/names?namespace=x", {"Host": HOST, "Authorization": "Bearer "}, 401),
+        ("/api/node?name=x", GIVEN, 404),
+        ("/api/names?namespace=../x", GIVEN, 422),
+        ("/docs", GIVEN, 404),
+        ("/page/index.html", GIVEN, 404),
+    ],
+)
+async def test_only_this_server_s_page_is_answered(
+    path: str, headers: dict[str, str], status: int, client: httpx2.AsyncClient
+) -> None:
+    answer = await client.get(path, headers=headers)
+    assert answer.status_code == status
+    policy = answer.headers["Content-Security-Policy"]
+    assert policy.startswith("default-src 'none';")
+    assert "unsafe" not in policy
+    assert answer.headers["Cache-Control"] == "no-store"
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b"x" * 70_000])
+async def test_a_bad_request_is_an_error_and_no_crash(
+    body: bytes, client: httpx2.AsyncClient
+) -> None:
+    answer = await client.post("/api/explain", headers=GIVEN, content=body)
+    assert answer.status_code in {413, 422}
