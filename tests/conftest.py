@@ -14,7 +14,6 @@ from anyio.pytest_plugin import get_runner
 from hypothesis import HealthCheck, settings
 
 from tests.support import (
-    ROOT_IS_NEEDED,
     SHARED_IS_ABSENT,
     SHARED_VARIABLE,
     Processes,
@@ -72,9 +71,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _must_not_skip(reason: str) -> bool:
-    """Whether a skip is a failure; no installation adds the shared material or makes one root."""
-    accepted = (SHARED_IS_ABSENT, *((ROOT_IS_NEEDED,) if os.geteuid() else ()))
-    return os.environ.get("REQUIRE_ALL") == "1" and not any(each in reason for each in accepted)
+    """Whether a skip is a failure; no installation adds the shared material."""
+    return os.environ.get("REQUIRE_ALL") == "1" and SHARED_IS_ABSENT not in reason
 
 
 def _reason_of(longrepr: object) -> str:

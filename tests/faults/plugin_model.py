@@ -5,16 +5,13 @@ alone: names of resources, ids, health and topology are written down here a seco
 """
 
 import base64
-import errno
 import random
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, D5005_INTERFACE, NLB0, NLB3, CardSpec, Rack
-from tests.hanging import Hang, Held, hold
 
 INTERFACES: Final = (A10_INTERFACE, D5005_INTERFACE)
 AFUS: Final = (NLB0, NLB3)
@@ -39,7 +36,6 @@ class CardModel:
     numa: int | None
     afus: list[str]
     ill: set[tuple[Fault, int]] = field(default_factory=set)
-    hanging: dict[tuple[Hang, int], Held] = field(default_factory=dict)
 
 
 class Model:
@@ -92,23 +88,8 @@ class Model:
         self.cards[address].ill.add((fault, port))
         return f"{fault.value} at {address} port {port}"
 
-    def hang(self, address: str) -> str:
-        """Who reads something of it hangs."""
-        port, hang = self._port(address), self._chance.choice(list(Hang))
-        card = self.cards[address]
-        if (hang, port) not in card.hanging:
-            try:
-                card.hanging[hang, port] = hold(self.rack, address, hang, port)
-            except OSError as error:  # it is broken already: away, or a link in a loop
-                if error.errno not in {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}:
-                    raise
-        return f"{hang.value} hangs at {address} port {port}"
-
     def mend(self, address: str) -> str:
         card = self.cards[address]
-        for held in card.hanging.values():
-            held.release()
-        card.hanging.clear()
         for fault, port in sorted(card.ill, key=lambda each: (each[0] not in FOLDERS_FIRST, each)):
             self.rack.heal(address, fault, port)
         card.ill.clear()
@@ -149,11 +130,3 @@ def af_resource(interface: str, afu: str) -> str:
     """The name of a function's resource: three digits of each id, and the bytes of both."""
     both = base64.urlsafe_b64encode(bytes.fromhex(interface + afu)).decode().rstrip("=")
     return f"fpga.intel.com/af-{interface[:3]}.{afu[:3]}.{both}"
-
-
-def may_hang(rack: Rack) -> bool:
-    """Whether reads can be made to hang here."""
-    with suppress(OSError):
-        Held(rack.root).release()
-        return True
-    return False

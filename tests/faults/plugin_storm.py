@@ -18,7 +18,7 @@ from typing import Final
 
 from services.kubelet.sockets import plugins_folder, registration_socket
 from simulator.kubelet.standin import KubeletStandIn
-from tests.faults.plugin_model import Devices, Model, may_hang
+from tests.faults.plugin_model import Devices, Model
 from tests.support import Process, Processes, eventually_async
 
 QUIET_SECONDS: Final = 120.0
@@ -85,8 +85,6 @@ class Storm:
         yield 5, self._of_a_card(model.program)
         yield 10, self._of_a_card(model.ruin)
         yield 5, self._of_a_card(model.mend)
-        if may_hang(model.rack):
-            yield 5, self._of_a_card(model.hang)
 
     def _of_a_card(self, act: Callable[[str], str]) -> Step:
         def step() -> str:
@@ -198,13 +196,10 @@ class Storm:
 
 @contextlib.contextmanager
 def shown_if_it_fails(storm: Storm, seed: int) -> Iterator[None]:
-    """Print all steps, and the end of the plugin's log, if the block fails; release what hangs."""
+    """Print all steps, and the end of the plugin's log, if the block fails."""
     try:
         yield
     except BaseException:
         last = storm.plugin.stderr.splitlines()[-80:]
         print(f"seed {seed}, mode {storm.mode}", *storm.steps, "", *last, sep="\n")  # noqa: T201 - for who looks into the failure
         raise
-    finally:
-        for address in storm.model.cards:
-            storm.model.mend(address)

@@ -7,9 +7,7 @@ minutes under `make soak`.
 """
 
 import asyncio
-import gzip
 import itertools
-import os
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -20,18 +18,17 @@ from pathlib import Path
 import pytest
 
 from simulator.apiserver.standin import ApiServerStandIn
-from simulator.bitstreams import OPENCL_AFU, aocx_of, make_gbs
+from simulator.bitstreams import make_gbs
 from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec, Rack
 from simulator.driver import DriverStandIn, raw_bitstream
 from simulator.kubelet.pods import Phase, PodState
 from simulator.kubelet.standin import KubeletStandIn
 from tests.plugin.support import REGION, container, functions, install_file, pod
 from tests.services.building import function as mapping
-from tests.support import Process, Processes, clean_environment, eventually_async, soak
+from tests.support import Process, Processes, clean_environment, soak
 
 pytestmark = pytest.mark.anyio
 
-MEBIBYTES = 1024 * 1024
 PATIENCE = 120.0
 """Seconds for what takes some, on a machine that is busy with others."""
 AFUS = (NLB0, NLB3, "0123456789abcdef0123456789abcdef")
@@ -241,30 +238,3 @@ async def test_no_container_starts_on_a_wrong_function_and_no_work_is_done_twice
     # What a killed plugin had begun, its successor may do anew: a driver that is killed while it
     # programmes would let nobody else in, the stand-in can't know of the death.
     assert fight.least <= done <= fight.least + REGIONS * fight.kills
-
-
-@pytest.mark.soak
-async def test_a_bitstream_is_in_memory_only_while_it_is_programmed(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, processes: Processes
-) -> None:
-    """Those of large cards have 70 MB, and the plugin has 96 MiB without one."""
-    programs = ("a" * 40, "b" * 40)
-    async with region_node(short_dir, processes, rack, kubelet, [CardSpec()]) as node:
-        node.install(make_gbs(A10_INTERFACE, NLB3, raw_bitstream(NLB3, 64 * MEBIBYTES)))
-        raw = raw_bitstream(OPENCL_AFU) + os.urandom(20 * MEBIBYTES)
-        packed = gzip.compress(make_gbs(A10_INTERFACE, OPENCL_AFU, raw), 1)
-        for program in programs:
-            node.api.put(mapping(program[:4], "region", afu=program, namespace="ns"))
-            node.install(aocx_of(program, packed))
-        for function in (NLB3, *programs):
-            state = await node.start(function[:4], [function])
-            assert state["c"].running
-            await node.delete(state)
-        done = [each.afu_id for each in node.driver.programmed]
-        assert done == [NLB3, OPENCL_AFU, OPENCL_AFU]
-        status = Path(f"/proc/{node.plugin.pid}/status")
-
-        def resident() -> float:
-            return int(status.read_text().partition("VmRSS:")[2].split()[0]) / 1024
-
-        await eventually_async(lambda: resident() <= 96, 90, what="the plugin without a bitstream")

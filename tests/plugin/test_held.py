@@ -1,14 +1,10 @@
 """What waits until nobody has a port: another function, and the clearing of errors."""
 
-from functools import partial
-
 import pytest
 
 from services.names import function_name
-from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec
 from tests.plugin.support import AF, Bed, container, serving
-from tests.support import eventually_async
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("soon")]
 
@@ -44,24 +40,3 @@ async def test_a_restarted_plugin_and_kubelet_know_a_held_port(bed: Bed) -> None
         await bed.kubelet.until(lambda: bed.kubelet.capacity.get(OTHER) == 1)
         assert bed.kubelet.allocatable[OTHER] == 0
         assert serving(plugin).source.holders.keys() == {(AF, "dfl-port.0")}
-
-
-async def test_errors_that_a_container_left_are_cleared_once_nobody_has_the_port(bed: Bed) -> None:
-    card = bed.rack.add_card(CardSpec("opae"))
-    async with bed.running() as plugin:
-        sample = plugin.process.registry.get_sample_value
-        cleared = partial(sample, "accelbind_errors_cleared_total", {"outcome": "cleared"})
-        await bed.offers(1)
-        started = await bed.start("p", container("c", AF))
-        bed.rack.break_(card, Fault.PORT_ERRORS)
-        await bed.offers(0)
-        assert cleared() == 0
-        await bed.kubelet.delete_pod(started)
-        await eventually_async(lambda: cleared() == 1)
-        bed.rack.heal(card, Fault.PORT_ERRORS)  # as the driver does
-        await bed.offers(1)
-        bed.rack.break_(card, Fault.PORT_ERRORS)  # without a container
-        await bed.offers(0)
-        scans = sample("accelbind_scan_seconds_count")
-        await eventually_async(lambda: sample("accelbind_scan_seconds_count") != scans)
-        assert cleared() == 1

@@ -122,23 +122,6 @@ async def test_a_container_is_let_on_once_its_function_was_programmed(
 
 
 @pytest.mark.usefixtures("card")
-async def test_a_call_does_not_outlive_the_mode_that_it_was_made_in(
-    bed: Bed, driver: DriverStandIn, runtime: Runtime
-) -> None:
-    bed.install(NLB3)
-    async with hooked(bed):
-        await bed.wants("p", NLB3)
-        bed.pods.delay, asked = asyncio.Event(), bed.pods.asked
-        call = asyncio.create_task(runtime.start("uid-of-p"))
-        await eventually_async(lambda: bed.pods.asked > asked)
-    bed.pods.delay.set()
-    code, reason = await call
-    assert code == 1
-    assert "before it decided" in reason
-    assert driver.done == []
-
-
-@pytest.mark.usefixtures("card")
 async def test_claims_of_a_container_about_itself_are_ignored(
     bed: Bed, driver: DriverStandIn, runtime: Runtime
 ) -> None:
@@ -228,31 +211,6 @@ async def test_a_refusal_is_on_stderr(
         code, reason = await asyncio.to_thread(runtime.run, runtime.state(), *said)
         assert (code, "region dfl-fme.0 is gone" in reason) == (1, True)
         assert driver.done == []
-
-
-@pytest.mark.usefixtures("card", "driver")
-async def test_a_hook_that_floods_or_says_nothing_holds_up_no_other(
-    bed: Bed, runtime: Runtime
-) -> None:
-    async with hooked(bed):
-        await bed.wants("p", NLB0)
-        path = str(bed.folder / "state" / "hook.sock")
-        with socket.socket(socket.AF_UNIX) as silent, socket.socket(socket.AF_UNIX) as flood:
-            silent.connect(path)
-            flood.connect(path)
-            await asyncio.to_thread(flood_until_cut, flood)
-            assert await runtime.start("uid-of-p") == (0, "")
-
-
-def flood_until_cut(connection: socket.socket) -> None:
-    connection.settimeout(60)
-    sent = 0
-    try:
-        while sent < 64 * 1024 * 1024:
-            sent += connection.send(b" " * 65536)
-    except (BrokenPipeError, ConnectionResetError):
-        return
-    raise AssertionError("nobody cuts it off")
 
 
 def test_without_the_plugin_the_hook_says_what_to_look_at(runtime: Runtime) -> None:

@@ -2,11 +2,8 @@
 
 import asyncio
 import os
-import socket
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +12,6 @@ import grpc.aio
 import pytest
 
 from plugin.process import Plugin
-from services.devices.hardware.events import follow_card_events
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import deviceplugin_pb2_grpc as rpc
 from services.kubelet.sockets import listen, plugins_folder, registration_socket
@@ -227,24 +223,3 @@ async def test_a_removed_last_card_leaves_a_capacity_of_zero_even_if_the_stream_
             bed.rack.remove_card(card)
             await eventually_async(lambda: serving(plugin).node.state.advertised.resources == {})
         await bed.kubelet.until(lambda: not any(bed.kubelet.capacity.values()))
-
-
-@pytest.mark.usefixtures("card")
-async def test_a_card_that_comes_or_goes_with_a_uevent_is_streamed_at_once(
-    bed: Bed, monkeypatch: pytest.MonkeyPatch, figure: Callable[[str], None]
-) -> None:
-    kernel, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    ours.setblocking(False)
-    follow = partial(follow_card_events, connect=lambda: ours)
-    monkeypatch.setattr("services.node.service.follow_card_events", follow)
-    with kernel:
-        async with bed.running(scan_interval=3600):
-            await bed.offers(1)
-            began = time.perf_counter()
-            address = bed.rack.add_card(CardSpec())
-            kernel.send(b"add@/devices/x\0ACTION=add\0SUBSYSTEM=fpga_region\0")
-            await bed.offers(2)
-            figure(f"on the stream after {(time.perf_counter() - began) * 1000:.0f} ms")
-            bed.rack.remove_card(address)
-            kernel.send(b"remove@/devices/x\0ACTION=remove\0SUBSYSTEM=fpga_region\0")
-            await bed.offers(1)

@@ -131,21 +131,6 @@ def install_with_clock(bed: Bed, mhz: int) -> None:
     install_file(bed.folder, "clock.gbs", gbs_of(metadata, raw_bitstream(NLB3)))
 
 
-async def test_a_function_does_not_start_on_a_clock_above_its_own(
-    bed: Bed, driver: DriverStandIn
-) -> None:
-    add_card(bed, NLB0)
-    install_with_clock(bed, 100)
-    async with bed.running(MODE):
-        started = await bed.wants("p", NLB3)
-        assert not started["c"].started
-        assert "code = Internal" in bed.said
-        assert "the user clock of dfl-port.0 is 311.74/155.87 MHz, and the function" in bed.said
-        assert driver.done == []
-    async with bed.running(MODE, user_clock="leave"):
-        await bed.runs(started)
-
-
 async def test_a_clock_below_what_a_function_asks_for_is_reported_at_each_start(bed: Bed) -> None:
     add_card(bed, NLB0)
     install_with_clock(bed, 200)

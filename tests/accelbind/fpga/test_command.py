@@ -15,7 +15,6 @@ from simulator.driver import DriverStandIn, SimulatedCalls, raw_bitstream
 from tests.accelbind.claims import UID, with_claim
 from tests.accelbind.running import Done, run
 from tests.recorded import write_checkpoint
-from tests.support import holding
 
 DRIVERS = ("opae", "dfl")
 
@@ -178,21 +177,6 @@ def test_in_doubt_a_port_is_held(rack: Rack, file: Path, doubt: Callable[[Path],
     assert fpga(rack, "program", "dfl-port.0", file, "--force", "--dry-run")[0] == 0
 
 
-@pytest.mark.parametrize(
-    "command", [("program", "{file}", "--dry-run"), ("reset",), ("clear-errors",)], ids=str
-)
-def test_a_port_that_somebody_has_is_left_alone(
-    rack: Rack, file: Path, command: tuple[str, ...]
-) -> None:
-    rack.add_card(CardSpec(driver="dfl", faults=(Fault.PORT_ERRORS,)))
-    name, *more = (word.format(file=file) for word in command)
-    with holding(rack.root / "dev/dfl-port.0") as pid:
-        code, out, err = fpga(rack, name, "dfl-port.0", *more)
-    assert (code, out) == (3, "")
-    assert f"in use by process {pid} (python" in err
-    assert fpga(rack, name, "dfl-port.0", *more)[0] == 0
-
-
 @pytest.mark.parametrize("driver", DRIVERS)
 @pytest.mark.parametrize("kind", ["fme", "port"])
 def test_info_tells_of_the_function_what_the_driver_need_not_be_asked(
@@ -210,16 +194,6 @@ def test_info_tells_of_the_function_what_the_driver_need_not_be_asked(
     assert "socketId" in told
     assert list(told["temperatures"].values()) == [38]
     assert fpga(rack, "info", f"/sys/class/x/{device}", "-o", "json") == (0, out, "")
-
-
-@pytest.mark.parametrize("driver", DRIVERS)
-def test_errors_of_an_engine_are_cleared_register_by_register(rack: Rack, driver: str) -> None:
-    rack.add_card(CardSpec(driver, faults=(Fault.FME_ERRORS,)))
-    rows = listed(rack)
-    assert not rows[0]["healthy"]
-    code, out, err = fpga(rack, "clear-errors", rows[0]["device"])
-    assert (code, "cleared" in out) == (0, True)
-    assert err.startswith("warning: errors/fme")  # a synthetic card keeps what it reads
 
 
 def test_a_card_that_hangs_is_given_up(rack: Rack, tmp_path: Path) -> None:

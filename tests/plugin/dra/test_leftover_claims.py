@@ -1,6 +1,5 @@
 """Claims that the kubelet has forgotten: their devices aren't free, until nobody uses them."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import (
@@ -8,7 +7,6 @@ from contextlib import (
     AsyncExitStack,
     asynccontextmanager,
     contextmanager,
-    suppress,
 )
 from pathlib import Path
 from typing import Any
@@ -17,8 +15,7 @@ import grpc.aio
 import pytest
 from prometheus_client import generate_latest
 
-from plugin.dra import claim_use, leftover_claims
-from plugin.dra.book import ClaimEntry
+from plugin.dra import claim_use
 from plugin.dra.leftover_claims import UNUSED_SECONDS
 from services.containers.cgroups import pods_with_cgroup
 from services.devices.dra import DRIVER
@@ -194,47 +191,6 @@ async def test_leftover_claims_are_still_known_after_a_restart_of_the_driver(
         await bed.register()
         await eventually_async(lambda: dra.parts.node.state.inventory is not None)
         assert len(await dra.parts.leftover_claims.problems()) == 1
-
-
-@pytest.mark.parametrize("obstacle", ["an entry that is cut off", "a folder in its place"])
-async def test_an_entry_that_cannot_be_read_or_written_does_not_end_the_driver(
-    bed: Bed, kubelet: Kubelet, fpga: str, obstacle: str
-) -> None:
-    async with bed.running() as dra:
-        await bed.ready(first(fpga))
-        path = dra.parts.book.path(UID)
-        if obstacle == "a folder in its place":
-            path.with_name(f".{path.name}.new").mkdir()
-        else:
-            path.with_name("another-uid.json").write_text("{")
-        kubelet.knows(uid_of_first="another-pod", another_uid="x", **{"a/b": "y"})
-        assert await dra.parts.leftover_claims.problems() == {}
-
-
-async def test_a_claim_that_cannot_be_given_back_does_not_end_the_driver(
-    bed: Bed, fpga: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ends = 0
-
-    async def end(_: ClaimEntry) -> None:
-        nonlocal ends
-        ends += 1
-        raise HardwareError("it can't be removed")
-
-    async with bed.running() as dra:
-        await bed.ready(first(fpga))
-        leftovers = dra.parts.leftover_claims
-
-        async def unused() -> list[ClaimEntry]:
-            return [*dra.parts.book.entries()]
-
-        monkeypatch.setattr(leftovers, "unused", unused)
-        monkeypatch.setattr(leftover_claims, "ROUND_SECONDS", 0.01)
-        task = asyncio.create_task(leftovers.run_forever(end))
-        await eventually_async(lambda: ends > 1)
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 @contextmanager

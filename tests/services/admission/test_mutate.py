@@ -40,7 +40,6 @@ from tests.services.building import (
 NOTE = "accelbind.dev/requested"
 NAMESPACE = KNOWN.namespace("default")
 OURS = "fpga.intel.com/"
-PLAIN_ENV: list[Object] = [{"name": "A", "value": "a"}]
 
 
 def ours(**counts: Any) -> Object:

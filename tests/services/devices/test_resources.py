@@ -1,11 +1,9 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from services.devices.allocation import resource_variable
-from services.devices.model import Card, Device, DeviceNode, Inventory, PluginMode, Port
+from services.devices.model import Card, Device, DeviceNode, Inventory, PluginMode
 from services.devices.resources import AdvertisedResources
 from services.process.problem import Problem
 from tests.services.cards import (
@@ -454,57 +452,3 @@ def test_offered_devices_are_kept_for_the_same_card_only(
 
 
 # For any cards
-
-_PROBLEMS = st.lists(st.sampled_from([BAD, AFU_EMPTY, AFU_GONE]), max_size=2).map(tuple)
-
-
-@st.composite
-def _cards(draw: st.DrawFn) -> tuple[Card, ...]:
-    """Cards in any condition, by the rules of a scan: a name is there once."""
-    made = []
-    for index in range(draw(st.integers(0, 4))):
-        good = card(index, *(_port(draw, 4 * index + each) for each in range(draw(_FEW))))
-        condition = draw(st.sampled_from(["good", "good", "engine", "bare", "none", "lost"]))
-        match condition:
-            case "engine":
-                interface = draw(st.sampled_from(["", INTERFACE]))
-                good = with_engine_problem(good, ID_EMPTY, interface=interface)
-            case "bare":
-                good = replace(good, ports=())
-            case "none":
-                good = without_engine(good)
-            case "lost":
-                good = unreadable(good)
-        made.append(good)
-        if draw(st.booleans()):
-            made.append(virtual(good, 1, port(f"dfl-port.{4 * index + 3}")))
-    return tuple(made)
-
-
-_FEW = st.integers(1, 3)
-
-
-def _port(draw: st.DrawFn, serial: int) -> Port:
-    problems = draw(_PROBLEMS)
-    afu_id = "" if {AFU_EMPTY, AFU_GONE} & set(problems) else draw(st.sampled_from([NLB0, NLB3]))
-    return port(f"dfl-port.{serial}", afu_id, *problems, number=serial % 4)
-
-
-@given(st.sampled_from(CARD_MODES), _cards(), _cards())
-def test_the_offer_of_any_cards_is_consistent(
-    mode: PluginMode, earlier: tuple[Card, ...], later: tuple[Card, ...]
-) -> None:
-    before = offer(mode, *earlier)
-    made = offer(mode, *later, after=before)
-    devices = list(made.devices())
-    assert len({device.id for device in devices}) == len(devices)
-    assert all(made.resources.values())
-    for resource, of_resource in made.resources.items():
-        for key, device in of_resource.items():
-            assert (device.id, device.resource) == (key, resource)
-            assert len(key) <= 63
-            assert device.nodes
-    for each in made.not_offered:
-        assert each.resource == ""
-        assert each.reasons
-    assert offer(mode, *later, after=made) == made

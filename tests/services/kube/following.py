@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import heapq
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -42,46 +41,6 @@ class FakeTime:
 
     def timing(self, usual: WatchTiming = USUAL_TIMING, jitter: float = 0.5) -> WatchTiming:
         return replace(usual, clock=lambda: self.now, sleep=self.sleep, jitter=lambda: jitter)
-
-
-class SimulatedTime:
-    """Time of several sleepers: it passes once all of them sleep.
-
-    `over` is set when the next of them would sleep beyond `until`.
-    """
-
-    def __init__(self, sleepers: int, until: float, jitter: float) -> None:
-        self.now = 0.0
-        self.over = asyncio.Event()
-        self.until = until
-        self._sleepers = sleepers
-        self._jitter = jitter
-        self._asleep: list[tuple[float, int, asyncio.Event]] = []
-        self._number = 0
-
-    async def sleep(self, seconds: float) -> None:
-        awake = asyncio.Event()
-        self._number += 1
-        heapq.heappush(self._asleep, (self.now + seconds, self._number, awake))
-        if len(self._asleep) == self._sleepers:
-            self._wake_next()
-        await awake.wait()
-
-    def _wake_next(self) -> None:
-        if self._asleep[0][0] >= self.until:
-            self.over.set()
-        else:
-            self.now, _, first = heapq.heappop(self._asleep)
-            first.set()
-
-    def extend(self, seconds: float) -> None:
-        """Let time pass again, after it was `over`."""
-        self.over.clear()
-        self.until += seconds
-        self._wake_next()
-
-    def timing(self, usual: WatchTiming) -> WatchTiming:
-        return replace(usual, clock=lambda: self.now, sleep=self.sleep, jitter=lambda: self._jitter)
 
 
 class MappingServer(ApiServerStandIn):
@@ -161,11 +120,6 @@ async def watching(
 def names(source: ApiServerSource, namespace: str = "default") -> set[str]:
     """The names that a namespace can use."""
     return set(source.index.namespace(namespace).by_name)
-
-
-def mode_of(source: ApiServerSource, name: str) -> str:
-    """The mode of a mapping in namespace default."""
-    return source.index.namespace("default").by_name[name].resolution.mode or ""
 
 
 async def until(predicate: Callable[[], object], what: str = "") -> None:

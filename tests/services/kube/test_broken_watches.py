@@ -1,30 +1,26 @@
-"""Watches that don't work while lists do: how old mappings get, how often is asked, what is logged.
+"""Watches that don't work while lists do: how old mappings get, what is logged.
 
 Pauses pass in simulated time, over real sockets.
 """
 
 import asyncio
-from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
-from typing import TypeAlias
 
 import pytest
 from structlog.testing import capture_logs
 
 from services.kube.list_watch import WatchTiming
 from simulator.apiserver.calls import StatusError
-from simulator.apiserver.faults import Answer, lists, watches
-from simulator.apiserver.http_server import Cut, Request, Response
+from simulator.apiserver.faults import lists, watches
+from simulator.apiserver.http_server import Request, Response
 from simulator.apiserver.reading import event_line
 from simulator.apiserver.resources import ACCELERATORS, FUNCTIONS, REGIONS
 from simulator.apiserver.store import encode
-from tests.services.building import function
 from tests.services.kube.following import (
     QUICK,
     FakeTime,
     MappingServer,
-    SimulatedTime,
     following,
     names,
     put_one_of_each_kind,
@@ -37,96 +33,11 @@ pytestmark = pytest.mark.anyio
 
 TIMING = WatchTiming(watch=30.0)
 """The webhook's, but for `--max-staleness`."""
-MINUTE = 60.0
-MOST = 24
-"""Requests in a minute of broken watches, of three kinds of mappings."""
 ALL_KINDS = [FUNCTIONS.plural, ACCELERATORS.plural, REGIONS.plural]
-
-Sleep: TypeAlias = Callable[[float], Awaitable[None]]
-Break: TypeAlias = Callable[[Sleep], Answer]
-"""A way in which watches are answered, by a server whose time passes by sleeping."""
 
 
 def error_line(code: int, text: str) -> bytes:
     return event_line("ERROR", encode(StatusError(code, text).status()))
-
-
-def streaming(*lines: bytes, seconds: float = 0.0, cut: bool = False) -> Break:
-    """Each watch sends these lines, lasts so long, and ends or is cut."""
-
-    def broken(sleep: Sleep) -> Answer:
-        async def stream() -> AsyncGenerator[bytes]:
-            for line in lines:
-                yield line
-            if seconds:
-                await sleep(seconds)  # simulated
-            if cut:
-                raise Cut
-
-        return lambda _request: Response(200, stream=stream())
-
-    return broken
-
-
-def refusing(code: int) -> Break:
-    return lambda _sleep: lambda _request: Response(code, StatusError(code, "not now").body())
-
-
-ODD = event_line("MODIFIED", encode(function("x", "none", namespace="other")))
-
-BROKEN: dict[str, Break] = {
-    "an event, then ERROR": streaming(ODD, error_line(500, "no progress")),
-    "an end at once": streaming(),
-    "a cut after 2 s": streaming(seconds=2.0, cut=True),
-    "HTTP 500": refusing(500),
-}
-
-
-@pytest.mark.parametrize(
-    ("how", "jitter"),
-    [(how, 1.0 if how == "HTTP 500" else 0.0) for how in BROKEN],
-)
-async def test_broken_watches_are_cheap_logged_once_counted_and_changes_arrive_within_a_minute(
-    tmp_path: Path, how: str, jitter: float
-) -> None:
-    """Counted from the start on, which is when pauses are shortest."""
-    time = SimulatedTime(len(ALL_KINDS), 4 * MINUTE, jitter)
-    requests: Counter[int] = Counter()
-    ages: list[float] = []
-
-    def count(_request: Request) -> bool:
-        """Count a request, and match none."""
-        requests[int(time.now // MINUTE)] += 1
-        ages.append(source.age if time.now else 0.0)
-        return False
-
-    async with MappingServer(tmp_path) as server:
-        server.put_function("deleted")
-        server.put_region("kept")
-        with (
-            capture_logs() as logs,
-            server.faults.answering(BROKEN[how](time.sleep), matches=watches),
-            server.faults.failing(500, matches=count),
-        ):
-            async with following(server, time.timing(TIMING)) as source:
-                await asyncio.wait_for(time.over.wait(), 60)
-                await until(lambda: names(source) >= {"deleted", "kept"})
-                server.drop("AcceleratorFunction", "deleted")
-                time.extend(MINUTE)
-                await asyncio.wait_for(time.over.wait(), 60)
-                await until(lambda: names(source) == {"kept"})
-                assert sum(source.watch_failures.values()) >= 6
-                assert source.error
-    assert max(requests.values()) <= MOST, requests
-    assert max(ages) <= MINUTE
-    # On a busy machine a request may time out meanwhile, which is another reason to be told of.
-    warned = Counter(
-        (entry["kind"], entry["reason"])
-        for entry in logs
-        if "not being updated" in entry["event"] and entry["log_level"] == "warning"
-    )
-    assert {kind for kind, _ in warned} == {*ALL_KINDS}
-    assert set(warned.values()) == {1}
 
 
 async def test_a_watch_that_never_ends_is_cut_counted_logged_once_and_followed_by_a_list(

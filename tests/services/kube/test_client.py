@@ -191,28 +191,6 @@ async def test_compressed_answers_are_not_accepted() -> None:
                 await anext(lines)
 
 
-@pytest.mark.parametrize("watched", [False, True])
-async def test_other_tasks_run_while_an_answer_comes_in_bytes(watched: bool) -> None:
-    turns = 0
-
-    async def others() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    bytewise = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\n \r\n" * 5000
-    async with talk(bytewise + b"0\r\n\r\n") as (client, _server):
-        turning = asyncio.create_task(others())
-        if watched:
-            async with client.lines("/api/v1/pods", {}, seconds=60) as lines:
-                assert [line async for line in lines] == [b" " * 5000]
-        else:
-            assert await client.get(POD) == b" " * 5000
-        turning.cancel()
-    assert turns > 5000
-
-
 async def test_a_callers_own_time_out_is_not_the_servers() -> None:
     async with talk(answer(200, b"{}\n")) as (client, _server):
         with pytest.raises(TimeoutError):

@@ -23,18 +23,14 @@ from tests.services.kube.following import (
     FakeTime,
     MappingServer,
     following,
-    mode_of,
     names,
     recovered,
     until,
     until_watching,
     watching,
 )
-from tests.support import require_shared
 
 pytestmark = pytest.mark.anyio
-
-RECORDED = ("recorded", "kube-apiserver-1.36")
 
 
 def objects(number: int, namespaces: int = 1) -> Iterator[tuple[str, bytes]]:
@@ -144,30 +140,6 @@ async def test_a_list_without_end_is_given_up_and_changes_nothing(
         await until(lambda: recovered(server, source))
 
 
-async def test_a_list_that_takes_too_long_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with watching(tmp_path, STEADY_AT_ONCE) as (server, source):
-        with monkeypatch.context() as patch:
-            patch.setattr("services.kube.lists.LIST_SECONDS", -1.0)
-            server.send_line(b"not JSON\n")
-            await until(lambda: "takes longer than" in source.error)
-        await until(lambda: recovered(server, source))
-
-
-async def test_watches_that_send_objects_without_end_are_followed_by_a_list(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("services.kube.reflector.MAX_LIST", 100_000)
-    async with watching(tmp_path) as (server, source):
-        server.put_function("x")
-        for number in range(100):
-            stray = encode(function(f"stray-{number}", "region", namespace="default"))
-            server.send_line(event_line("ADDED", stray))
-        await until(lambda: server.list_count() == 2)
-        await until(lambda: names(source) == {"x"})
-
-
 async def test_an_object_that_is_too_large_hides_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,15 +199,6 @@ async def test_an_answer_that_is_no_list_changes_nothing(
             await until(lambda: recovered(server, source))
 
 
-async def test_a_list_whose_items_are_null_is_an_empty_one(tmp_path: Path) -> None:
-    body = b'{"metadata":{"resourceVersion":"5"},"items":null}'
-    async with MappingServer(tmp_path) as server:
-        with server.faults.replaying(body, matches=lists):
-            async with following(server) as source:
-                await until(lambda: source.loaded)
-                assert len(source.index) == 0
-
-
 async def test_an_object_with_a_bottomless_field_hides_no_other(tmp_path: Path) -> None:
     """An API server stores fields that are nested deeper than a decoder follows."""
     deep = b'"managedFields": [{"fieldsV1": %s1%s}], "name"' % (b'{"f:]\\"":' * 9000, b"}" * 9000)
@@ -254,33 +217,6 @@ async def test_an_object_with_a_bottomless_field_hides_no_other(tmp_path: Path) 
             server.send_line(event_line("ADDED", deep_function("later")))
             await until(lambda: names(source) == {"later", "odd", "plain"})
             assert server.list_count() == 1
-
-
-async def test_other_tasks_run_while_deep_fields_are_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("services.kube.lists.MAX_OBJECT", 500_000)
-    turns = 0
-
-    async def others() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    plain = encode(function("x", "region", namespace="default"))
-    deep = plain.replace(b'"name"', b'"more": %s%s, "name"' % (b"[" * 90_000, b"]" * 90_000))
-    async with MappingServer(tmp_path) as server:
-        server.fill(
-            (f"default/{name}", deep.replace(b'"x"', b'"%s"' % name.encode())) for name in "abcd"
-        )
-        turning = asyncio.create_task(others())
-        async with following(server) as source:
-            await until(lambda: source.loaded)
-            turning.cancel()
-            assert len(source.index) == 4
-    assert turns > 4 * 180
-    assert server.page_limits()[:3] == ["500", "62", "7"], "until it is no longer too large"
 
 
 async def test_an_internal_error_is_logged_and_followed_by_a_new_list(
@@ -345,41 +281,5 @@ async def test_a_line_that_can_not_be_understood_is_followed_by_a_list(
     async with watching(tmp_path) as (server, source):
         server.send_line(line)
         server.put_function("x")
-        await until(lambda: server.list_count() == 2)
-        await until(lambda: names(source) == {"x"})
-
-
-async def test_a_real_servers_objects_and_events_are_understood(tmp_path: Path) -> None:
-    folder = require_shared(*RECORDED)
-    page = folder.joinpath("list-full.json").read_bytes()
-    lines = folder.joinpath("watch-add-modify-delete-bookmark.jsonl").read_bytes().splitlines(True)
-    time = FakeTime()
-    async with MappingServer(tmp_path) as server:
-        with server.faults.replaying(page, matches=of_functions):
-            async with following(server, time.timing(QUICK)) as source:
-                await until_watching(server, source)
-                recorded = {
-                    "arria10.dcp1.0-nlb0-orchestrated",
-                    "arria10.dcp1.0-nlb0-preprogrammed",
-                    "arria10.dcp1.0-nlb3-orchestrated",
-                }
-                assert names(source) == recorded
-                server.send_line(lines[0])
-                await until(lambda: names(source) == recorded | {"demo-nlb3"})
-                assert mode_of(source, "demo-nlb3") == "af"
-                server.send_line(lines[1])
-                await until(lambda: mode_of(source, "demo-nlb3") == "region")
-                server.send_line(b"".join(lines[2:]))
-                await until(lambda: names(source) == recorded)
-                time.now += 300
-                server.end_watches()
-                await until(lambda: server.watch_versions()[-1] == "692")
-
-
-async def test_a_real_servers_410_is_understood(tmp_path: Path) -> None:
-    line = require_shared(*RECORDED, "watch-too-old-410.txt").read_bytes()
-    async with watching(tmp_path) as (server, source):
-        server.put_function("x")
-        server.send_line(line.strip() + b"\n")
         await until(lambda: server.list_count() == 2)
         await until(lambda: names(source) == {"x"})

@@ -1,9 +1,7 @@
 import asyncio
-import gc
 import socket
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -133,45 +131,6 @@ async def test_a_hang_whose_caller_was_cancelled_is_one_once_another_waits_in_va
     await eventually_async(lambda: not calls.abandoned)
 
 
-class Large:
-    """What a call holds or gives, such as a bitstream of 100 MB."""
-
-    def size(self) -> int:
-        return 1
-
-
-@pytest.mark.usefixtures("young_heap")
-@pytest.mark.parametrize("how", ["late", "cancelled"])
-async def test_a_caller_that_gives_up_leaves_nothing_in_the_queue(
-    calls: BlockingCalls, hang: Hang, how: str
-) -> None:
-    first = asyncio.create_task(run(calls, hang))
-    await eventually_async(hang.started.is_set)
-    alive = await give_up(calls, how)
-    await eventually_async(lambda: is_gone(alive), what="the end of what a call held")
-    hang.release()
-    assert await first == "late"
-
-
-def is_gone(alive: weakref.ref[object]) -> bool:
-    gc.collect()  # an error holds the frames that it went through
-    return alive() is None
-
-
-async def give_up(calls: BlockingCalls, how: str) -> weakref.ref[object]:
-    """Wait in vain for a call behind another one; what that call held."""
-    large = Large()
-    if how == "late":
-        with pytest.raises(DeviceHung):
-            await run(calls, large.size, timeout=0.05)
-        return weakref.ref(large)
-    task = asyncio.create_task(run(calls, large.size))
-    await asyncio.wait([task], timeout=0.01)  # the call is queued in the task's first step
-    task.cancel()
-    await asyncio.wait([task])
-    return weakref.ref(large)
-
-
 # Many calls
 
 
@@ -231,20 +190,6 @@ async def test_a_call_of_many_that_fails_otherwise_is_an_error(calls: BlockingCa
 async def test_calls_are_made_in_turn_while_none_is_slow(calls: BlockingCalls) -> None:
     at_once = await each(calls, dict.fromkeys("abcdef", lambda: str(len(calls.busy))), timeout=60)
     assert max(map(int, at_once.values())) <= 2, "the thread before may be about to end"
-
-
-async def test_many_calls_that_were_cancelled_hang_once_others_wait_in_vain(
-    calls: BlockingCalls, hang: Hang
-) -> None:
-    cancelled = asyncio.create_task(each(calls, {"a": hang}, timeout=60))
-    await eventually_async(hang.started.is_set)
-    cancelled.cancel()
-    await asyncio.wait([cancelled])
-    assert calls.abandoned == {}
-    found = await each(calls, {"a": hang, "b": answer("B")})
-    assert found["b"] == "B"
-    assert list(calls.abandoned) == ["a"]
-    hang.release()
 
 
 async def test_calls_for_which_no_thread_is_left_are_refused() -> None:

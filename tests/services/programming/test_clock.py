@@ -77,16 +77,6 @@ def test_a_feature_reports_both_clocks(
     assert read_user_clock(port) == clock
 
 
-@pytest.mark.parametrize("low", [153.0, 155.87, 158.0])
-def test_a_clock_within_what_a_counter_can_tell_is_as_requested(
-    port: DeviceFiles, low: float
-) -> None:
-    before = {file.name: file.read_text() for file in folder_of(port).glob("userclk_*")}
-    assert check_user_clock(port, UserClock(low, 2 * low)) == ""
-    after = {file.name: file.read_text() for file in folder_of(port).glob("userclk_*")}
-    assert after == before | {"userclk_freqcntrcmd": "0x0000000000000000\n"}
-
-
 def test_a_counter_that_can_not_be_selected_is_refused(port: DeviceFiles) -> None:
     """What it shows then may be another clock, or an old one."""
     file = folder_of(port) / "userclk_freqcntrcmd"

@@ -1,4 +1,3 @@
-import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -74,12 +73,6 @@ def test_errors_that_changed_meanwhile_are_not_cleared_unseen(
     assert content is None or node.register.read_text() == content
 
 
-def test_a_port_that_is_gone_can_not_be_cleared(node: Node) -> None:
-    node.rack.remove_card(node.rack.addresses[0])
-    outcome, detail = node.clear()
-    assert (outcome, f"{node.port.name} is gone" in detail) == (ClearResult.FAILED, True)
-
-
 def to_nowhere(taking: Path) -> None:
     taking.symlink_to("nowhere/at/all")
 
@@ -104,27 +97,6 @@ def test_links_and_pipes_in_place_of_a_register_are_not_written(
     assert outside.read_text() == "untouched"
 
 
-@pytest.mark.parametrize(
-    ("code", "outcome"),
-    [
-        (errno.EROFS, ClearResult.FORBIDDEN),
-        (errno.EINVAL, ClearResult.FAILED),
-        (errno.EBUSY, ClearResult.FAILED),  # the port is in power state AP6
-    ],
-)
-def test_what_the_system_says_is_reported(
-    node: Node, monkeypatch: pytest.MonkeyPatch, code: int, outcome: ClearResult
-) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(code, os.strerror(code))
-
-    monkeypatch.setattr(os, "write", refuse)
-    found, detail = node.clear()
-    assert found is outcome
-    for words in (os.strerror(code), node.port.name, f"{node.errors:#x}"):
-        assert words in detail
-
-
 def test_a_card_that_is_being_programmed_is_not_touched(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,18 +104,6 @@ def test_a_card_that_is_being_programmed_is_not_touched(
     with card_lock(node.locks, node.rack.addresses[0], seconds=0.0):
         outcome, detail = node.clear()
     assert (outcome, "works on it" in detail) == (ClearResult.BUSY, True)
-
-
-class Denied(DriverCalls):
-    """The device rules of a container that is not privileged."""
-
-    def open(self, path: Path, *, alone: bool = False) -> int:
-        raise PermissionError(errno.EPERM, f"Operation not permitted: {path} {alone}")
-
-
-def test_a_port_that_may_not_be_opened_is_not_reset(node: Node) -> None:
-    outcome, detail = node.clear(Denied())
-    assert (outcome, "which clearing resets" in detail) == (ClearResult.FORBIDDEN, True)
 
 
 # Why the hardware refused ------------------------------------------------------------------------

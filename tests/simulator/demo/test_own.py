@@ -6,9 +6,7 @@ from pathlib import Path
 import pytest
 
 from accelbind.manifests import read_pods
-from simulator.demo import own, show
-from simulator.demo.cluster import DemoPod
-from simulator.demo.reports import PodReport
+from simulator.demo import own
 from tests.support import REPOSITORY, Processes
 
 MAPPINGS = REPOSITORY / "examples" / "mappings"
@@ -139,17 +137,3 @@ def test_nodes_have_the_resources_of_other_plugins_that_names_stand_for(
     assert dict(node.others) == {"nvidia.com/mig-1g.10gb": 6, "rdma/hca": 3}
     assert dict(node.labels) == {"nvidia.com/gpu.product": "H100"}
     assert bool(node.cards) is ("fpga" in asking)
-
-
-def test_names_in_brackets_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    asking = {"name": "c", "resources": {"limits": {"fpga.intel.com/[/bold]": 2}}}
-    pod = {"metadata": {"name": "p"}, "spec": {"containers": [asking]}}
-    report = PodReport(DemoPod("[/]", pod), None, {"message": "no [/]"})
-    console = show.make_console()
-    console.print(show.title(report.plan.title), show.pod(report, verbose=True))
-    console.print(show.summary([report]), show.end([report], ["a [/]"], 1, "nothing is left"))
-    shown = capsys.readouterr().out
-    assert "2 x [/bold]" in shown
-    assert "no [/]" in shown
-    assert "not as expected: a [/]" in shown
-    assert "0 of 1 pod ran; nothing is left (1.0 s)" in shown

@@ -1,7 +1,6 @@
 """Files that hang when a test says so: what a driver does that waits for a dead card.
 
-A `Barrier` knows which paths hang; a `Scanner` gets its files from it. Unlike
-`tests.hanging.Held` it needs no privilege, and holds only readers of this process.
+A `Barrier` knows which paths hang; a `Scanner` gets its files from it.
 """
 
 import re

@@ -2,9 +2,7 @@
 
 import json
 import os
-import re
 import shutil
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +11,10 @@ import pytest
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.model import DeviceNode
 from simulator.devices import DeviceTree
-from tests.golden.files import as_it_is
-from tests.services.devices.types.making import ENGINE, Types, document
-from tests.support import require_shared
+from tests.services.devices.types.making import Types, document
 
 ADDRESS = "0000:b1:00.5"
 ID = "0000-b1-00-5"
-NEEDED = re.compile("/sys/(bus/pci/dev|class/ve|dev.*/ve/|dev.*/(vendor|device|class|numa_node)$)")
-"""What of a snapshot is of use here."""
 
 
 @pytest.fixture
@@ -35,40 +29,6 @@ def types(tmp_path: Path, tree: DeviceTree) -> Types:
 
 def write(types: Types, spec: dict[str, Any], name: str = "t") -> None:
     types.write(f"{name}.yaml", json.dumps(document(spec, name)))
-
-
-@pytest.fixture(scope="module")
-def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Eight NEC Vector Engines: hwloc's `32intel64-2p8co2t+8ve`; it has no /dev."""
-    archive = require_shared("hardware", "32intel64-2p8co2t+8ve.tar.bz2")
-    folder = tmp_path_factory.mktemp("snapshot")
-    with tarfile.open(archive) as files:
-        files.extraction_filter = as_it_is  # Python 3.11.3 has no argument for it
-        wanted = [each for each in files.getmembers() if NEEDED.search(each.name)]
-        files.extractall(folder, wanted)  # noqa: S202 - our own snapshots
-    (root,) = folder.iterdir()
-    (root / "dev").mkdir()
-    for number in range(8):
-        (root / "dev" / f"ve{number}").touch()
-    return root
-
-
-def test_a_file_of_14_lines_serves_eight_vector_engines(snapshot: Path, tmp_path: Path) -> None:
-    assert len(ENGINE.splitlines()) == 14
-    types = Types(tmp_path, snapshot)
-    types.write("ve.yaml", ENGINE)
-    found = types.scan()
-    assert found.problems == ()
-    assert [(each.id, each.numa_node, each.nodes[0].name) for each in found.devices] == [
-        *((f"0000-1{digit}-00-0", 0, f"ve{n}") for n, digit in enumerate("bcde")),
-        ("0000-3d-00-0", 0, "ve4"),
-        ("0000-3f-00-0", 0, "ve5"),
-        ("0000-40-00-0", 0, "ve6"),
-        ("0000-41-00-0", 0, "ve7"),
-    ]
-    assert all(each.healthy and len(each.nodes) == 1 for each in found.devices)
-    assert found.devices[2].envs == (("ACCELBIND_VE", "0000:1d:00.0"), ("VE_NODE", "0"))
-    assert found.devices[2].claims == {"0000:1d:00.0", "238:2"}
 
 
 def test_files_that_no_kernel_writes_take_nothing_from_others(
