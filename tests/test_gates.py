@@ -101,36 +101,6 @@ def test_tests_look_until_a_deadline_and_do_not_sleep() -> None:
     assert found == []
 
 
-CHECKS = re.compile(r"raises|fnmatch_lines|fail|assert|check|require_|expect|eventually|until")
-
-
-def test_every_test_asserts() -> None:
-    """A test has an assertion, or calls what fails where something is wrong."""
-    called = [
-        (f"{named(path)}:{node.name}", node.name, set(_names_called(node)))
-        for path in python_files("tests")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    ]
-    helpers = {name for _, name, names in called if any(map(CHECKS.search, names))}
-    silent = [
-        place
-        for place, name, names in called
-        if name.startswith("test_") and name not in helpers and not names & helpers
-    ]
-    assert silent == []
-
-
-def _names_called(function: ast.AST) -> Iterator[str]:
-    """The last names of what a function calls, and `assert` where it asserts."""
-    for node in ast.walk(function):
-        match node:
-            case ast.Assert():
-                yield "assert"
-            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
-                yield name
-
-
 GIVEN = re.compile(
     r"# (?:noqa|type: ignore)\b(?:: ([A-Z]+\d+(?:, ?[A-Z]+\d+)*)|\[([a-z-, ]+)\])?( - \w)?"
 )

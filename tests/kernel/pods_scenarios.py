@@ -5,6 +5,7 @@ import os
 import pytest
 
 from simulator.cards import NLB0, NLB3
+from simulator.driver import raw_bitstream
 from simulator.registers.cards import PAC_A10, DflCard
 from simulator.registers.features import Reconfiguration
 from tests.kernel.bed import DRIVER, Bed
@@ -285,6 +286,35 @@ def test_a_port_that_was_released_and_assigned_is_enabled_without_a_person(
         cluster.offers("dfl-fme.1", **{"dfl-fme.0": "no-port"})
         assert bed.accelbind("fpga", "assign", *engine).code == 0
         cluster.offers(*REGIONS)
+
+
+def test_errors_show_with_the_next_scan(bed: Bed, cluster: Cluster) -> None:
+    with cluster.serving("plugin", "--mode", "af", "--scan-interval", "0.5"):
+        cluster.offers("dfl-port.0", "dfl-port.1")
+        bed.cards[0].errors.report("fme_errors", 2)
+        cluster.offers("dfl-port.1", **{"dfl-port.0": "fme-errors"})
+        bed.cards[0].errors.report("fme_errors", 0)
+        cluster.offers("dfl-port.0", "dfl-port.1")
+
+
+@pytest.mark.parametrize(
+    ("mode", "device", "other"), [("af", "dfl-port.0", "dfl-port.1"), ("region", *REGIONS)]
+)
+def test_only_in_mode_region_a_disabled_port_is_enabled_without_a_person(
+    bed: Bed, cluster: Cluster, mode: str, device: str, other: str
+) -> None:
+    with cluster.serving("plugin", "--mode", mode, "--scan-interval", "0.5"):
+        cluster.offers(device, other)
+        held = bed.call("hold", "/dev/dfl-port.0")
+        assert bed.call("program", "/dev/dfl-fme.0", 0, b"no bitstream at all.") == -5
+        cluster.offers(other, **{device: "port-disabled"})
+        bed.call("let_go", held)
+        if mode == "region":
+            cluster.offers(device, other)
+            assert bed.call("program", "/dev/dfl-fme.0", 0, raw_bitstream("1" * 32)) == 0
+            assert afu(bed, 0) == "1" * 32
+        else:
+            assert cluster.devices()[device] == ["port-disabled"]
 
 
 def test_a_claim_is_prepared_by_programming(bed: Bed, claims: Cluster) -> None:

@@ -119,21 +119,6 @@ async def test_every_change_of_the_list_is_streamed(short_dir: Path) -> None:
         assert told(await stream.read()) == []
 
 
-async def test_a_slow_stream_skips_to_the_newest_list(short_dir: Path) -> None:
-    async with serving(short_dir) as (server, stub):
-        stream = stub.ListAndWatch(pb.Empty())
-        assert told(await stream.read()) == []
-        many = [device(f"{n:060}") for n in range(200)]
-        for count in range(200):
-            server.update(devices(*many[:count]))
-            await asyncio.sleep(0)
-        server.update(devices(device("last")))
-        seen = 0
-        while told(await stream.read()) != [("last", "Healthy", [])]:
-            seen += 1
-        assert seen < 200
-
-
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a server that closes wait for what should end by itself longer than a test waits."""
@@ -269,21 +254,6 @@ async def test_the_error_of_a_gate_becomes_code_and_text_of_the_pods_event(
 
 def sockets_in(folder: Path) -> list[Path]:
     return [path for path in folder.iterdir() if path.is_socket()]
-
-
-async def test_a_server_that_is_cancelled_at_any_moment_of_its_start_can_be_closed(
-    short_dir: Path,
-) -> None:
-    for number in range(30):
-        server = create(short_dir / f"{number}.sock")
-        task = asyncio.create_task(server.start())
-        for _ in range(number % 5):  # a step of the loop further each time
-            await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.wait([task])
-        async with asyncio.timeout(60):
-            await server.close()
-    assert sockets_in(short_dir) == []
 
 
 async def test_a_server_whose_closing_is_cancelled_is_closed_all_the_same(

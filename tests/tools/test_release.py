@@ -11,7 +11,7 @@ import yaml
 from accelbind import __version__
 from tests.docs.blocks import commands
 from tests.making import make
-from tests.manifests.helm import CHART, helm, run_helm
+from tests.manifests.helm import CHART, helm
 from tests.manifests.rendering import QUICK, rendered
 from tools.release import IMAGES, INSTALLATIONS, Refused, notes, publish, read, write_files
 
@@ -90,17 +90,6 @@ def test_an_installation_is_its_overlay_with_images_of_the_registry(
     assert REGISTRY not in text
 
 
-def test_the_chart_has_the_registry_and_the_addresses(files: Path) -> None:
-    (archive,) = files.glob("*.tgz")
-    about = yaml.safe_load(run_helm("show", "chart", archive).stdout)
-    assert (about["home"], about["sources"]) == (SETTINGS["SOURCE"], [SETTINGS["SOURCE"]])
-    assert about["icon"] == chart()["icon"]
-    assert REGISTRY in run_helm("show", "readme", archive).stdout
-    values = yaml.safe_load(run_helm("show", "values", archive).stdout)
-    names = {each["repository"] for each in values["images"].values() if isinstance(each, dict)}
-    assert names == {f"{REGISTRY}/accelbind-{name}" for name in IMAGES}
-
-
 def settings(**more: str) -> dict[str, str]:
     return SETTINGS | {"TAG": f"v{__version__}", "REVISION": "abc"} | more
 
@@ -140,25 +129,6 @@ def test_a_chart_without_a_digest_is_not_signed(
     assert "charts/accelbind" not in log.read_text()
 
 
-def test_nothing_is_published_without_a_tag_or_files(files: Path, tmp_path: Path) -> None:
-    for refused in (settings(FOLDER=str(tmp_path)), settings(FOLDER=str(files), TAG="")):
-        with pytest.raises(Refused, match="set TAG, and run make release-files"):
-            publish(read(refused))
-
-
-@pytest.mark.parametrize(
-    ("setting", "said"),
-    [
-        ({"REGISTRY": "/owner"}, "set REGISTRY"),  # where the host's variable is not set
-        ({"SOURCE": ""}, "missing: \\['SOURCE'\\]"),
-        ({"TAG": "v9.9.9"}, f"tag v9.9.9 is not v{__version__}"),
-    ],
-)
-def test_a_setting_that_does_not_fit_is_refused(setting: dict[str, str], said: str) -> None:
-    with pytest.raises(Refused, match=said):
-        read(settings(**setting))
-
-
 def test_a_tag_needs_a_section_of_the_changelog(tmp_path: Path) -> None:
     with pytest.raises(Refused, match=r"CHANGELOG.md has no section"):
         write_files(read(settings(FOLDER=str(tmp_path / "new"))))
@@ -166,13 +136,6 @@ def test_a_tag_needs_a_section_of_the_changelog(tmp_path: Path) -> None:
     assert notes(text, "0.2.0") == "- News\n"
     with pytest.raises(Refused, match="or it is empty"):
         notes(text, "Unreleased")
-
-
-def test_a_command_that_fails_ends_it(files: Path, log: Path) -> None:
-    (log.parent / "programs" / "docker").write_text("#!/bin/bash\nexit 3\n")
-    with pytest.raises(Refused, match="docker ended with 3"):
-        publish(read(settings(FOLDER=str(files))))
-    assert not log.exists()
 
 
 def test_make_kind_runs_the_commands_of_the_quickstart(log: Path) -> None:

@@ -202,24 +202,6 @@ async def test_the_entry_of_a_claim_is_restored_from_its_cdi_file(
         assert node.bed.left == []
 
 
-FOREIGN = ["accelbind-claim-uid-of-x.old.json", "accelbind-claim-.json", "accelbind-claim-a b.json"]
-
-
-async def test_files_of_others_beside_ours_are_left_alone(node: Node) -> None:
-    (node.bed.folder / "cdi").mkdir(exist_ok=True)
-    for name in FOREIGN:
-        (node.bed.folder / "cdi" / name).write_text("{}")
-    entry = node.bed.folder / "state/claims/uid-of-engine.json"
-    async with node.running():
-        await node.bed.ready(node.claims[1])
-        content = entry.read_text()
-        entry.with_name("uid-of-engine.bak.json").write_text(content)
-        entry.with_name("notes.json.txt").write_text("x")
-    async with node.running() as dra:
-        assert [each.claim.uid for each in dra.parts.book.entries()] == ["uid-of-engine"]
-    assert all((node.bed.folder / "cdi" / name).exists() for name in FOREIGN)
-
-
 async def test_a_damaged_entry_without_a_cdi_file_is_named(node: Node) -> None:
     entry = node.bed.folder / "state/claims/uid-of-engine.json"
     async with node.running():

@@ -86,19 +86,6 @@ def test_no_other_set_is_on_fewer_numa_nodes_nor_on_one_of_these_on_fewer_cards(
     assert len(cards) == fewest(devices, available, must, size, lambda each: each.card)
 
 
-@given(requests(), st.lists(st.text("a-0", max_size=3), max_size=3), st.integers(-9, 99))
-def test_every_request_for_preferred_devices_is_answered(
-    request: tuple[Devices, list[str], list[str], int], strange: list[str], size: int
-) -> None:
-    devices, available, must, _ = request
-    wanted = [*strange, *must]
-    chosen = prefer(devices, [*available, *strange, *available], wanted * 2, size)
-    assert len(set(chosen)) == len(chosen) == min(max(0, size), len({*available, *wanted}))
-    kept = list(dict.fromkeys(wanted))[: max(0, size)]
-    assert chosen[: len(kept)] == kept
-    assert set(chosen) <= {*available, *wanted}
-
-
 @pytest.mark.parametrize(
     ("cards", "gone", "size", "expected"),
     [

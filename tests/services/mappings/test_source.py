@@ -9,7 +9,6 @@ from structlog.testing import capture_logs
 from services.mappings.kinds import ACCELERATOR_FUNCTION
 from simulator.apiserver.http_server import Request
 from simulator.apiserver.resources import ACCELERATORS, REGIONS
-from simulator.apiserver.store import encode
 from tests.services.building import ARRIA, accelerator, function, region
 from tests.services.kube.following import (
     MappingServer,
@@ -72,26 +71,6 @@ async def test_mappings_that_can_not_be_used_are_refused_with_the_reason(tmp_pat
         assert logged["log_level"] == "warning"
         assert logged["mappings"] == 3
         assert logged["reason"].removeprefix("3 of them, first: ") in rejected.values()
-
-
-async def test_objects_of_any_shape_keep_no_others_from_serving(tmp_path: Path) -> None:
-    nameless = [b'{"metadata":{"name":5}}', b'{"metadata":{"name":"x"}}', b"7"]
-    nameless.append(encode(function("nowhere", "af", namespace="")))
-    specs = [b"null", b"[]", b'"text"', b"5", b'{"interfaceId":{"a":[1e400]}}', b'{"mode":1}']
-    specs += [b'{"mode":' + b"[" * 5000 + b"]" * 5000 + b"}"]
-    async with MappingServer(tmp_path) as server:
-        server.put_function("good")
-        server.fill((f"nameless/{number}", data) for number, data in enumerate(nameless))
-        for number, spec in enumerate(specs):
-            data = encode(function(f"odd-{number}", "af", namespace="default") | {"spec": 99})
-            server.fill([(f"default/odd-{number}", data.replace(b"99", spec))])
-        with capture_logs() as logs:
-            async with following(server) as source:
-                await until(lambda: source.loaded)
-                assert names(source) == {"good"}
-                rejected = source.index.namespace("default").rejected
-                assert set(rejected) == {f"odd-{number}" for number in range(len(specs))}
-    assert [entry["number"] for entry in logs if "objects without" in entry["event"]] == [4]
 
 
 async def test_a_kind_that_is_missing_is_empty_until_it_is_installed(tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 import re
 from pathlib import Path
 
-import pytest
-
 from accelbind.manifests import read_pods
 from simulator.demo import own
 from tests.support import REPOSITORY, Processes
@@ -103,37 +101,3 @@ def test_a_node_has_what_the_pods_ask_for_by_either_name(tmp_path: Path) -> None
         "namespace": "default",
     }
     assert set(found.world.namespaces) == {"default", "team-a"}
-
-
-GPU = """
-apiVersion: accelbind.dev/v1alpha1
-kind: Accelerator
-metadata: {name: gpu-small}
-spec:
-  target: {resource: nvidia.com/mig-1g.10gb, count: 2}
-  alsoRequest: [{resource: rdma/hca}]
-  nodeSelector: {nvidia.com/gpu.product: H100}
-"""
-TRAINING = """
-kind: Pod
-metadata: {name: train}
-spec:
-  containers:
-  - {name: c, image: i, resources: {limits: {accelbind.dev/gpu-small: 2}}}
-  - {name: d, image: i, resources: {limits: {fpga.intel.com/nlb0: 1, accelbind.dev/gpu-small: 1}}}
-"""
-
-
-@pytest.mark.parametrize("asking", [TRAINING, TRAINING.replace("fpga.intel.com/nlb0: 1, ", "")])
-def test_nodes_have_the_resources_of_other_plugins_that_names_stand_for(
-    tmp_path: Path, asking: str
-) -> None:
-    mappings, pods = tmp_path / "mappings", tmp_path / "pods.yaml"
-    mappings.mkdir()
-    function = OPENCL.replace("name: matrix, namespace: team-b", "name: nlb0")
-    (mappings / "all.yaml").write_text(f"{GPU}---{function}")
-    pods.write_text(asking)
-    (node,) = own.read(read_pods([pods]), mappings).world.nodes
-    assert dict(node.others) == {"nvidia.com/mig-1g.10gb": 6, "rdma/hca": 3}
-    assert dict(node.labels) == {"nvidia.com/gpu.product": "H100"}
-    assert bool(node.cards) is ("fpga" in asking)

@@ -172,22 +172,3 @@ def test_sensors_of_a_controller_under_the_out_of_tree_driver_are_found(tmp_path
         ("power_mgmt", 23.0),
         ("Board Power", 58.9),
     ]
-
-
-def test_links_below_an_engine_are_not_followed(tmp_path: Path) -> None:
-    rack = lay_out(tmp_path, [CardSpec("dfl")])
-    engine = engine_of(rack)
-    write(tmp_path / "elsewhere/hwmon/hwmon9/temp1_input", "99000\n")
-    (engine / "linked").symlink_to(tmp_path / "elsewhere")
-    (engine / "loop").symlink_to(".")
-    assert hottest(the_one(tmp_path)) == 38.0
-
-
-def test_a_card_with_endless_folders_is_read_all_the_same(tmp_path: Path) -> None:
-    rack = lay_out(tmp_path, [CardSpec("dfl")])
-    engine = engine_of(rack)
-    write(engine / "a/b/hwmon7/temp1_input", "50000\n")
-    assert [each.value for each in the_one(tmp_path).temperatures] == [38.0, 50.0]
-    for number in range(600):
-        (engine / f"wide{number:03}").mkdir()
-    assert [each.value for each in the_one(tmp_path).temperatures] == [38.0]

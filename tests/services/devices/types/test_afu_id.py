@@ -8,9 +8,8 @@ import pytest
 import yaml
 
 from services.devices.held import HELD
-from services.devices.model import Device
 from tests.services.devices.types.making import Types, document
-from tests.services.ofs_cards import AFUS, C6100, HE_HSSI, HE_MEM, OfsNode
+from tests.services.ofs_cards import AFUS, C6100, HE_MEM, OfsNode
 from tests.support import REPOSITORY
 
 T = TypeVar("T")
@@ -42,31 +41,6 @@ def test_the_type_in_the_guide_serves_a_card_without_region(node: OfsNode, tmp_p
     assert [each.reasons[0].text for each in others] == [
         f'afuID is "{afu}", not "{HE_MEM}"' for afu in AFUS[1:]
     ]
-
-
-def test_a_function_in_use_keeps_its_afu_and_is_unknown_after_a_restart(
-    node: OfsNode, tmp_path: Path
-) -> None:
-    held = [("device.accelbind.dev/he-mem", "0000-b1-00-5")]
-
-    def first(types: Types, *held: tuple[str, str]) -> Device:
-        found = types.scan(*held).devices
-        return next(each for each in found if each.id == "0000-b1-00-5")
-
-    types = Types(tmp_path / "types", node.root)
-    types.write("c6100.yaml", of_cards_page())
-    types.scan()
-    node.write_bar(FIRST, HE_HSSI)
-    assert first(types, *held).healthy
-    node.write_bar(FIRST, HE_MEM)
-    restarted = Types(tmp_path / "types", node.root)
-    unknown = first(restarted, *held)
-    assert (unknown.resource, unknown.healthy) == ("device.accelbind.dev/he-mem", False)
-    assert [each.code for each in unknown.reasons] == ["function-in-use"]
-    assert [each.name for each in unknown.nodes] == ["vfio/1770", "vfio/vfio"]
-    other = first(Types(tmp_path / "types", node.root), ("r", "0000-b1-00-5"))
-    assert (other.resource, other.reasons[0].code) == ("", "function-in-use")
-    assert first(restarted).healthy
 
 
 def test_bars_are_read_for_known_cards_and_types_that_ask(node: OfsNode, tmp_path: Path) -> None:
