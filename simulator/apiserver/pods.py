@@ -1,7 +1,7 @@
 """Changes and checks of pods: defaults, resources, and their requests.
 
-Of defaults and checks only what the suite or its clients can see: the defaults of the recorded
-reviews, and limits copied into requests.
+Of defaults and checks only what the suite or its clients can see, such as limits copied into
+requests.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +21,6 @@ _SPEC = {
     "schedulerName": SCHEDULER,
     "enableServiceLinks": True,
 }
-_PROBE = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
 _TOLERATIONS = [
     {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
     for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
@@ -45,14 +44,6 @@ def set_defaults(pod: Json) -> None:
 
 
 def _default_container(container: Json) -> None:
-    tag = container.get("image", "").rpartition("/")[2]
-    moving = tag.endswith(":latest") or (":" not in tag and "@" not in tag)
-    container.setdefault("terminationMessagePath", "/dev/termination-log")
-    container.setdefault("terminationMessagePolicy", "File")
-    container.setdefault("imagePullPolicy", "Always" if moving else "IfNotPresent")
-    for name in ("livenessProbe", "readinessProbe", "startupProbe"):
-        if probe := container.get(name):
-            probe |= _PROBE | probe
     resources = container.setdefault("resources", {})
     for name in ("limits", "requests"):
         if amounts := resources.get(name):

@@ -90,14 +90,6 @@ def create(path: str, content: bytes) -> None:
     Path(path).write_bytes(content)
 
 
-def names(folder: str) -> list[str]:
-    """The names in a folder; empty if it isn't there."""
-    try:
-        return sorted(os.listdir(folder))  # noqa: PTH208 - names are all that is needed
-    except OSError:
-        return []
-
-
 def shell(command: str) -> str:
     """The output of a shell command, whatever its exit code."""
     done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
