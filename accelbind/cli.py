@@ -75,7 +75,11 @@ COMMANDS = {
             "Find what is wrong with a node or a cluster, and what to do.",
         ),
         "check": ("check:app", INSPECT, "Find what is wrong with mappings or device types."),
-        "names": ("names:app", INSPECT, "Translate between ids and resource names."),
+        "names": (
+            "names:app",
+            INSPECT,
+            "List names of a namespace; translate ids and resources.",
+        ),
         "fpga": ("fpga.command:app", SET_UP, "Show this node's FPGAs, program and reset them."),
         "bitstream": ("bitstream:app", SET_UP, "Show bitstreams, and manage those of a node."),
         "dra": ("dra:app", SET_UP, "Print classes and templates for DRA, and give claims back."),

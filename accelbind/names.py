@@ -1,9 +1,10 @@
-"""`accelbind names`: between ids and resource names."""
+"""`accelbind names`: those of a namespace, and between ids and resource names."""
 
 from typing import Annotated
 
 import typer
 
+from accelbind.name_list import list_names
 from accelbind.output import Output, OutputFormat, fact_lines, print_result
 from services.names import (
     DOMAIN,
@@ -20,10 +21,13 @@ Interface = Annotated[
 
 app = typer.Typer(
     name="names",
-    help="Translate between ids and resource names.",
+    help="List the names of a namespace, and translate ids and resource names.",
     no_args_is_help=True,
     add_completion=False,
 )
+
+
+app.command("list")(list_names)
 
 
 @app.command("af")

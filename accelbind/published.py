@@ -44,7 +44,7 @@ def read_published(slices: Iterable[Json], classes: Iterable[Json]) -> Published
     by_node = newest_devices(slices)
     return Published(
         {node: _amounts(devices, resources) for node, devices in by_node.items()},
-        {node: sum(map(_is_healthy, devices)) for node, devices in by_node.items()},
+        {node: sum(map(is_healthy, devices)) for node, devices in by_node.items()},
         frozenset(resources.values()),
         frozenset(
             resource
@@ -89,16 +89,17 @@ def newest_devices(slices: Iterable[Json]) -> dict[str, list[Json]]:
 def _amounts(devices: Iterable[Json], resources: Mapping[str, str]) -> dict[str, int]:
     amounts: dict[str, int] = {}
     for device in devices:
-        for resource in _resources(device, resources):
-            amounts[resource] = amounts.get(resource, 0) + _is_healthy(device)
+        for resource in resources_of(device, resources):
+            amounts[resource] = amounts.get(resource, 0) + is_healthy(device)
     return amounts
 
 
-def _is_healthy(device: Json) -> bool:
+def is_healthy(device: Json) -> bool:
+    """Whether a device has no taint of ours."""
     return not any(taint.get("key") == UNHEALTHY for taint in device.get("taints") or ())
 
 
-def _resources(device: Json, resources: Mapping[str, str]) -> Iterable[str]:
+def resources_of(device: Json, resources: Mapping[str, str]) -> Iterable[str]:
     """The names by which pods request a device."""
     attributes = read_attributes(device)
     kind, interface = attributes.get("type"), str(attributes.get("interfaceID") or "")

@@ -114,7 +114,9 @@ class _Pod:
 
 
 @dataclass(slots=True)
-class _Reader:
+class Reader:
+    """Reads lists of a cluster, and remembers which may not be read."""
+
     client: ClusterClient
     problems: list[str] = field(default_factory=list)
 
@@ -141,7 +143,7 @@ async def read_fleet(
     Raises:
         ClusterError: The API server does not answer, or neither pods nor nodes may be listed.
     """
-    reader = _Reader(client)
+    reader = Reader(client)
     pods = await reader.listed("/api/v1/pods", _pod, labels=COMPONENT)
     if pods is None:
         pods = await reader.listed(f"/api/v1/namespaces/{NAMESPACE}/pods", _pod, labels=COMPONENT)
@@ -260,7 +262,7 @@ def _counted(item: Json) -> tuple[str, dict[str, int]]:
     return str(item["metadata"]["name"]), {key: int(ours[key]) for key in ours}
 
 
-async def _read_published(reader: _Reader) -> Mapping[str, tuple[Row, ...]]:
+async def _read_published(reader: Reader) -> Mapping[str, tuple[Row, ...]]:
     slices = await reader.listed(SLICES, dict)
     devices = newest_devices(slices or ())
     if not devices:

@@ -1,0 +1,180 @@
+"""`accelbind names list`: the names that pods of a namespace can request."""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+from accelbind.kubectl import Target
+from accelbind.offers import Offer, Offers, read_offers
+from accelbind.options import ApiServer, Context, Kubeconfig, namespace_option
+from accelbind.output import Output, OutputFormat, print_result, table_lines
+from accelbind.run import with_settings
+from accelbind.survey import read_index
+from services.admission.mutate import Policy
+from services.kube.access import Access
+from services.kube.client import FORBIDDEN, BadStatus, ClusterClient
+from services.mappings.accelerator import CLAIM_TEMPLATE
+from services.mappings.index import MappingIndex, NamespaceMappings, NameTable, build_namespace
+from services.mappings.kinds import ACCELERATOR, TABLE
+from services.mappings.model import Mapping
+from services.mappings.namespace import list_entries
+from services.process.text import listing, plain
+from webhook.settings import ReviewSettings
+
+_TITLES: Final = ("NAME", "FROM", "BECOMES", "OFFERED ON", "FREE", "NOTE")
+_NODES: Final = 3
+_NOTE: Final = 200
+_UNKNOWN: Final = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class _Name:
+    """A name that pods of a namespace can request."""
+
+    key: str
+    namespace: str
+    """Of its mapping."""
+    shared: bool
+    mapping: Mapping | None
+    offer: Offer
+    note: str
+
+    @property
+    def becomes(self) -> str:
+        """What replaces a unit of it."""
+        if self.mapping is None:
+            return ""
+        to, domain = self.mapping.resolution, self.key.partition("/")[0]
+        if to.resource.startswith(CLAIM_TEMPLATE):
+            text = f"a claim of template {to.resource.removeprefix(CLAIM_TEMPLATE)}"
+        else:
+            text = f"{domain}/{to.resource}" if to.mode else to.resource
+        return text if to.count == 1 else f"{to.count} of {text}"
+
+
+@with_settings(
+    ReviewSettings,
+    *("domain", "accelerator_domain", "shared_namespace"),
+    group="As the webhook's",
+)
+def list_names(
+    *,
+    namespace: Annotated[
+        str | None, namespace_option("Whose names to list.", "the kubeconfig's, or default")
+    ] = None,
+    api_server: ApiServer = "",
+    kubeconfig: Kubeconfig = None,
+    context: Context = "",
+    output: Output = OutputFormat.TEXT,
+    settings: ReviewSettings,
+) -> None:
+    """List the names that pods of a namespace can request.
+
+    Each with its replacement, where that is offered, and how many are free now. With
+    --shared-namespace it lists the names that all namespaces share, too. FREE needs
+    the right to list the pods and the claims of all namespaces; what is missing is
+    named. Of a class of another driver it is a bound, since no selector is evaluated.
+
+    [bold]Examples[/bold]
+      accelbind names list -n team-a
+      accelbind names list -n team-a --shared-namespace accelerators -o json
+    """
+    target, policy = Target(api_server, kubeconfig, context), settings.policy()
+    used = namespace or target.namespace()
+
+    async def read(access: Access) -> tuple[MappingIndex, Offers]:
+        async with ClusterClient(access) as client:
+            index = await read_index(client, [used])
+            offers = await read_offers(client, used)
+            if policy.shared_namespace not in ("", used):
+                index = index.with_namespaces(await _read_shared(client, policy, offers))
+            return index, offers
+
+    with target.access() as access:
+        index, offers = asyncio.run(read(access))
+    names = [*_names(index, offers, policy, used)]
+    result = {
+        "namespace": used,
+        "names": [*map(_as_object, names)],
+        "missing": offers.missing,
+    }
+    print_result(output, result, _lines(names, offers, used))
+
+
+async def _read_shared(
+    client: ClusterClient, policy: Policy, offers: Offers
+) -> list[NamespaceMappings]:
+    namespace = policy.shared_namespace
+    try:
+        entries = await list_entries(client, namespace, [TABLE[ACCELERATOR]])
+    except BadStatus as error:
+        if error.status != FORBIDDEN:
+            raise
+        offers.missing.append(f"the shared names in namespace {plain(namespace)}")
+        return []
+    return [build_namespace(namespace, entries)]
+
+
+def _names(index: MappingIndex, offers: Offers, policy: Policy, namespace: str) -> Iterator[_Name]:
+    own = index.namespace(namespace)
+    tables: list[tuple[NameTable, str]] = [
+        (own, policy.domains[0]),
+        (own.accelerators, policy.accelerator_domains[0]),
+    ]
+    if policy.shared_namespace not in ("", namespace):
+        tables.append((policy.shared(index), policy.accelerator_domains[0]))
+    known: set[str] = set()
+    for table, domain in tables:
+        shared = table.namespace != namespace
+        for name in sorted({*table.by_name, *table.rejected}):
+            key = f"{domain}/{name}"
+            if key in known:
+                continue
+            known.add(key)
+            mapping = table.by_name.get(name)
+            if mapping is None:
+                yield _Name(key, table.namespace, shared, None, Offer(), table.rejected[name])
+                continue
+            note = "" if mapping.deprecated is None else f"deprecated {mapping.deprecated}".strip()
+            offer = offers.of(mapping, namespace, domain)
+            yield _Name(key, table.namespace, shared, mapping, offer, note)
+
+
+def _as_object(name: _Name) -> dict[str, Any]:
+    offer = name.offer
+    return {
+        "name": name.key,
+        "namespace": name.namespace,
+        "shared": name.shared,
+        "becomes": name.becomes,
+        "usable": name.mapping is not None,
+        "nodes": None if offer.nodes is None else [*offer.nodes],
+        "free": offer.free,
+        "freeIsBound": offer.is_bound,
+        "note": name.note,
+    }
+
+
+def _lines(names: list[_Name], offers: Offers, namespace: str) -> Iterator[str]:
+    if names:
+        yield from table_lines(_TITLES, map(_cells, names))
+    else:
+        yield f"namespace {namespace} has no names: ask an administrator for one"
+    if offers.missing:
+        yield f"{_UNKNOWN}, since you may not list {listing(offers.missing)}"
+
+
+def _cells(name: _Name) -> tuple[str, ...]:
+    offer = name.offer
+    origin = f"{plain(name.namespace)} (shared)" if name.shared else plain(name.namespace)
+    nodes, free = _UNKNOWN, _UNKNOWN
+    if name.mapping is None:
+        nodes = free = ""
+    if offer.nodes is not None:
+        shown = [*map(plain, offer.nodes)]
+        nodes = listing(shown, most=_NODES) if shown else "no node"
+    if offer.free is not None:
+        free = f"at most {offer.free}" if offer.is_bound else str(offer.free)
+    becomes = name.becomes or "can't be used"
+    return name.key, origin, becomes, nodes, free, plain(name.note, _NOTE)

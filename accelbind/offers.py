@@ -1,0 +1,226 @@
+"""What a name stands for in a cluster: where it is offered, and how much of it is free.
+
+Resources of device plugins are counted by what nodes have and pods request, devices of DRA by what
+claims have. A class is not evaluated: its devices are at most those of the drivers that it names.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar
+
+from accelbind.claim_objects import ClaimObjects, read_claim_objects, templates_path
+from accelbind.fleet.reading import CLAIMS, Reader
+from accelbind.published import CLASSES, SLICES, is_healthy, resources_of
+from accelbind.survey import ENDED
+from services.devices.dra import DRIVER
+from services.kube.client import ClusterClient
+from services.mappings.accelerator import CLAIM_TEMPLATE, DEVICE_CLASS, Effects
+from services.mappings.model import Mapping
+from services.pods.quantity import parse_count
+from services.process.errors import InvalidQuantity
+
+T = TypeVar("T")
+Json: TypeAlias = dict[str, Any]
+_Device: TypeAlias = tuple[str, str, str]
+"""Driver, pool and name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Where a name is offered, and how much of it is free."""
+
+    nodes: tuple[str, ...] | None = None
+    """None if that is unknown."""
+    free: int | None = None
+    """Units that a container could get now; None if that is unknown."""
+    is_bound: bool = False
+    """Whether it may be fewer: selectors of classes are not evaluated."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    name: str
+    labels: Json
+    amounts: Json
+    """What the kubelet counts as allocatable."""
+    accepts_pods: bool
+
+
+@dataclass(slots=True)
+class Offers:
+    """What nodes offer, and what is in use."""
+
+    nodes: list[_Node] | None = None
+    devices: dict[_Device, tuple[str, Json]] | None = None
+    """The healthy devices of DRA, each with its node."""
+    used: Counter[tuple[str, str]] | None = None
+    """What pods request, by node and resource."""
+    allocated: frozenset[_Device] | None = None
+    classes: dict[str, str] = field(default_factory=dict)
+    """The resource of each DeviceClass that has one."""
+    objects: ClaimObjects = field(default_factory=ClaimObjects)
+    missing: list[str] = field(default_factory=list)
+    """What may not be listed."""
+
+    def of(self, mapping: Mapping, namespace: str, domain: str) -> Offer:
+        """Where pods of a namespace get what a mapping stands for, in an FPGA's `domain`."""
+        to = mapping.resolution
+        if to.resource.startswith(CLAIM_TEMPLATE):
+            template = to.resource.removeprefix(CLAIM_TEMPLATE)
+            requests = self.objects.templates.get((namespace, template), [])
+            return self._of_classes((name for names in requests for name in names), to.count)
+        key = f"{domain}/{to.resource}" if to.mode else to.resource
+        by_class = [name for name, resource in self.classes.items() if resource == key]
+        if key.startswith(DEVICE_CLASS):
+            by_class = [key.removeprefix(DEVICE_CLASS)]
+        ours = {each: at for each, at in (self.devices or {}).items() if self._is(key, each, at[1])}
+        if by_class and not ours:
+            return self._of_classes(by_class, to.count)
+        return self._of_resource(key, to.count, to.effects or Effects(), ours)
+
+    def _is(self, key: str, device: _Device, body: Json) -> bool:
+        return device[0] == DRIVER and key in resources_of(body, self.classes)
+
+    def _of_classes(self, names: Iterable[str], count: int) -> Offer:
+        if self.devices is None:
+            return Offer()
+        drivers = {driver for name in names for driver in self.objects.classes.get(name, ())}
+        found = {each: at for each, at in self.devices.items() if each[0] in drivers}
+        nodes = tuple(sorted({node for node, _ in found.values() if node}))
+        if self.allocated is None:
+            return Offer(nodes)
+        return Offer(nodes, len(found.keys() - self.allocated) // count, is_bound=True)
+
+    def _of_resource(
+        self, key: str, count: int, effects: Effects, ours: dict[_Device, tuple[str, Json]]
+    ) -> Offer:
+        if self.nodes is None:
+            return Offer()
+        by_dra = {node for node, _ in ours.values()}
+        chosen = [
+            each
+            for each in self.nodes
+            if all(each.labels.get(name) == value for name, value in effects.node_selector)
+            and (each.name in by_dra or _number(each.amounts.get(key)))
+        ]
+        names = tuple(sorted(each.name for each in chosen))
+        if (self.used is None and chosen) or (ours and self.allocated is None):
+            return Offer(names)
+        free = 0
+        for each in chosen:
+            left = _number(each.amounts.get(key)) - (self.used or Counter())[each.name, key]
+            if each.name in by_dra:  # what the kubelet still counts, a plugin has left there
+                devices = {one for one, (node, _) in ours.items() if node == each.name}
+                left = len(devices - (self.allocated or frozenset()))
+            free += max(0, left) // count if each.accepts_pods else 0
+        return Offer(names, free)
+
+
+async def read_offers(client: ClusterClient, namespace: str) -> Offers:
+    """Read what nodes offer, and what names of a namespace may stand for.
+
+    Raises:
+        ClusterError: The API server does not answer.
+    """
+    offers, reader = Offers(), Reader(client)
+
+    async def listed(what: str, path: str, read: Callable[[Json], T | None]) -> list[T] | None:
+        found = await reader.listed(path, read)
+        if found is None:
+            offers.missing.append(what)
+        return found
+
+    offers.nodes = await listed("nodes", "/api/v1/nodes", _node)
+    slices = await listed("ResourceSlices", SLICES, dict)
+    classes = await listed("DeviceClasses", CLASSES, dict)
+    what = f"ResourceClaimTemplates of namespace {namespace}"
+    templates = await listed(what, templates_path(namespace), dict)
+    requested = await listed("pods of all namespaces", "/api/v1/pods", _requested)
+    claims = await listed(
+        "ResourceClaims of all namespaces", CLAIMS, lambda claim: [*_allocated(claim)]
+    )
+    if slices is not None and classes is not None:
+        offers.devices = _devices(slices)
+        offers.objects = read_claim_objects(templates or (), classes, slices)
+        for each in classes:
+            if resource := (each.get("spec") or {}).get("extendedResourceName"):
+                offers.classes[str(each["metadata"]["name"])] = str(resource)
+    if requested is not None:
+        offers.used = Counter()
+        for amounts in requested:
+            offers.used.update(amounts)
+    if claims is not None:
+        offers.allocated = frozenset(device for claim in claims for device in claim)
+    return offers
+
+
+def _node(item: Json) -> _Node:
+    metadata, spec = item["metadata"], item.get("spec") or {}
+    amounts = (item.get("status") or {}).get("allocatable") or {}
+    extended = {key: each for key, each in amounts.items() if "/" in key}
+    name, labels = str(metadata["name"]), metadata.get("labels") or {}
+    return _Node(name, labels, extended, not spec.get("unschedulable"))
+
+
+def _devices(slices: Iterable[Json]) -> dict[_Device, tuple[str, Json]]:
+    """The healthy devices of the newest generation of each pool."""
+    specs = [each.get("spec") or {} for each in slices]
+    newest: dict[tuple[str, str], int] = {}
+    for spec in specs:
+        pool = _pool(spec)
+        newest[pool] = max(newest.get(pool, 0), _generation(spec))
+    return {
+        (*_pool(spec), str(device.get("name"))): (str(spec.get("nodeName") or ""), device)
+        for spec in specs
+        if _generation(spec) == newest[_pool(spec)]
+        for device in spec.get("devices") or ()
+        if is_healthy(device)
+    }
+
+
+def _pool(spec: Json) -> tuple[str, str]:
+    return str(spec.get("driver")), str((spec.get("pool") or {}).get("name"))
+
+
+def _generation(spec: Json) -> int:
+    return int((spec.get("pool") or {}).get("generation") or 0)
+
+
+def _allocated(claim: Json) -> Iterator[_Device]:
+    allocation = (claim.get("status") or {}).get("allocation") or {}
+    for each in (allocation.get("devices") or {}).get("results") or ():
+        yield str(each.get("driver")), str(each.get("pool")), str(each.get("device"))
+
+
+def _requested(pod: Json) -> Counter[tuple[str, str]] | None:
+    """What a pod on a node holds of extended resources, as the scheduler counts it.
+
+    https://kubernetes.io/docs/concepts/workloads/pods/init-containers/#resource-sharing-within-containers
+    """
+    spec, phase = pod.get("spec") or {}, (pod.get("status") or {}).get("phase")
+    node = spec.get("nodeName")
+    if not node or phase in ENDED:
+        return None
+    sidecars: Counter[str] = Counter()
+    peak: Counter[str] = Counter()
+    for container in spec.get("initContainers") or ():
+        limits = _limits(container)
+        if container.get("restartPolicy") == "Always":
+            sidecars.update(limits)
+            limits = Counter()
+        peak |= sidecars + limits
+    running = sum(map(_limits, spec.get("containers") or ()), sidecars)
+    return Counter({(str(node), key): units for key, units in (running | peak).items()})
+
+
+def _limits(container: Json) -> Counter[str]:
+    limits = (container.get("resources") or {}).get("limits") or {}
+    return Counter({key: _number(units) for key, units in limits.items() if "/" in key})
+
+
+def _number(amount: object) -> int:
+    try:
+        return parse_count(str(amount)) if amount is not None else 0
+    except InvalidQuantity:
+        return 0
