@@ -56,6 +56,10 @@ DELETED_SECONDS: Final = 1.0
 """Between a deletion by somebody else and creating the slice again. A kubelet that starts deletes
 all slices of its node, and is through by then; so does the garbage collector for a lost Node."""
 
+WATCH: Final = WatchTiming(first=120.0, longest=135.0, spread=0.9, watch=600.0)
+"""Of the watch of a node's slices, which change seldom. Thousands of nodes lose theirs when an API
+server restarts: a hundredth of them comes back in a second, and all do within three minutes."""
+
 SPACING: Final = 0.5
 """Seconds between two rounds, at least."""
 
@@ -91,7 +95,8 @@ class SlicePublisher:
         book: The claims that have devices.
         programmable: Whether it programs regions.
         writes: Counts writes by their outcome: `created`, `updated`, `deleted`, `failed`.
-        timing: Pauses and time-outs.
+        timing: Pauses and time-outs of writes.
+        watch: Those of the watch.
     """
 
     def __init__(
@@ -105,7 +110,9 @@ class SlicePublisher:
         programmable: bool,
         writes: Counter,
         timing: WatchTiming = USUAL_TIMING,
+        watch: WatchTiming = WATCH,
     ) -> None:
+        self._watch = watch
         self._client = connection
         self._node = node
         self._state = state
@@ -155,7 +162,7 @@ class SlicePublisher:
             COLLECTION,
             self._client,
             self._store,
-            self._timing,
+            self._watch,
             outage="the stored ResourceSlices are not being watched",
             recovery="the stored ResourceSlices are being watched again",
             selector=self._selector,

@@ -5,7 +5,9 @@ A person's commands let `kubectl proxy` do the rest: see `accelbind.kubectl`.
 
 import contextlib
 import os
+import socket
 import ssl
+import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +28,13 @@ USER_AGENT: Final = "accelbind"
 CONNECT_SECONDS: Final = 3.0
 _READ_SECONDS: Final = 8.0
 _PROMPT_SECONDS: Final = 180.0
+_KEEPALIVE: Final = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+)
+"""A dead connection is noticed after 60 s, also that of a watch of which nothing is expected."""
 _IDLE_CONNECTIONS: Final = 4
 # Firewalls drop idle connections silently, some after a few minutes, and the next request on one
 # would time out.
@@ -155,7 +164,17 @@ def _create_client(access: Access, authority: bytes) -> httpx2.AsyncClient:
     context = _trusting(authority, access.account / "ca.crt")
     try:
         return httpx2.AsyncClient(
-            base_url=access.server, headers=headers, verify=context, limits=limits, timeout=timeout
+            base_url=access.server,
+            headers=headers,
+            verify=context,
+            limits=limits,
+            timeout=timeout,
+            # Through a proxy, a connection ends at the proxy.
+            transport=None
+            if urllib.request.getproxies()
+            else httpx2.AsyncHTTPTransport(
+                verify=context, limits=limits, socket_options=_KEEPALIVE
+            ),
         )
     except (httpx2.InvalidURL, ValueError, ImportError) as error:
         raise ClusterError(

@@ -1,6 +1,8 @@
 """Kubernetes Events about any object, written in the background.
 
-`record` puts a record into a queue; `write_forever` writes the queue at a bounded rate. The same
+`record` puts a record into a queue; `write_forever` writes the queue at a bounded rate. Beyond a
+burst, records of one object and reason that wait become one Event, which counts and names their
+subjects: when the cards of a whole fleet break, an API server gets few writes per node. The same
 object, reason and message is not written again for ten minutes; if its subject (a device, a card)
 was reported otherwise in between, it is written after them. The queue is bounded: it holds only the
 latest record of each subject, so after an outage the API server gets the current state instead of
@@ -12,12 +14,13 @@ the API server accepts it nowhere else.
 """
 
 import asyncio
+import contextlib
 import math
 import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote
@@ -36,7 +39,7 @@ from services.kube.client import (
 from services.process.errors import ClusterError
 from services.process.outage import Outage
 from services.process.retry import Backoff
-from services.process.text import clip, plain
+from services.process.text import clip, listing, plain
 
 CREATED: Final = "created"
 REPEATED: Final = "repeated"
@@ -45,6 +48,8 @@ REFUSED: Final = "refused"
 """Outcome: not accepted by the API server."""
 SUPERSEDED: Final = "superseded"
 """Outcome: not written, because a newer record of the same subject replaced it."""
+MERGED: Final = "merged"
+"""Outcome: counted and named in the Event of another subject."""
 DROPPED: Final = "dropped"
 """Outcome: not written, because the queue was full."""
 
@@ -56,6 +61,8 @@ QUIET_SECONDS: Final = 600.0
 """Between two Events with the same object, reason and message."""
 MAX_MESSAGE: Final = 1000
 """Characters of a message; the log has the rest."""
+MAX_NAMED: Final = 20
+"""Subjects that an Event names besides its own."""
 MAX_FOREIGN: Final = 800
 """Characters of a text from elsewhere."""
 
@@ -114,7 +121,8 @@ class EventRecorder:
     """Writes what is recorded as Events of a program, the `component`, on the node `host`.
 
     `results` counts the outcome of every record. `burst` Events are written at once after a quiet
-    time, then one every `seconds`. Without a connection, records are dropped.
+    time, then one every `seconds`; those about pods, which the kubelet starts one after the other,
+    have a rate of their own. Without a connection, records are dropped.
     """
 
     def __init__(
@@ -126,7 +134,8 @@ class EventRecorder:
         results: Counter,
         backoff: Backoff | None = None,
         burst: int = 10,
-        seconds: float = 5.0,
+        seconds: float = 60.0,
+        pod_seconds: float = 5.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._client = client
@@ -136,6 +145,7 @@ class EventRecorder:
         self._clock = clock
         self._backoff = backoff or Backoff()
         self._bucket = _TokenBucket(burst, seconds)
+        self._of_pods = _TokenBucket(burst, pod_seconds)
         self._waiting: OrderedDict[tuple[ObjectReference, str], _Waiting] = OrderedDict()
         self._written: OrderedDict[tuple[ObjectReference, str, str], float] = OrderedDict()
         """When each content was written last, the oldest first."""
@@ -176,8 +186,10 @@ class EventRecorder:
             if not self._waiting:
                 self._recorded.clear()
                 await self._recorded.wait()
-            await self._bucket.spend_token()
-            _, new = self._waiting.popitem(last=False)
+            new = self._take()
+            if new is None:
+                await self._wait()
+                continue
             since = self._clock() - self._written.get(new.content, -math.inf)
             if not 0 <= since < QUIET_SECONDS:
                 await asyncio.sleep(await self._attempt(self._client, new))
@@ -185,6 +197,39 @@ class EventRecorder:
                 self._count(REPEATED)
             else:
                 self._postpone(new, QUIET_SECONDS - since)
+
+    def _take(self) -> _Waiting | None:
+        """The next record whose object may have an Event now; None if there is none."""
+        for key, new in self._waiting.items():
+            bucket = self._bucket_of(new)
+            if bucket.spend():
+                del self._waiting[key]
+                return new if bucket.in_burst else self._merged(new)
+        return None
+
+    def _bucket_of(self, new: _Waiting) -> "_TokenBucket":
+        return self._of_pods if new.record.object.namespace else self._bucket
+
+    async def _wait(self) -> None:
+        """Wait until a record may be written, or there is another one."""
+        seconds = min(self._bucket_of(each).seconds_left for each in self._waiting.values())
+        self._recorded.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._recorded.wait()
+
+    def _merged(self, new: _Waiting) -> _Waiting:
+        """A record with those that wait and say the same of other parts of its object."""
+        kind = _kind_of(new)
+        others = [key for key, each in self._waiting.items() if _kind_of(each) == kind]
+        if not others:
+            return new
+        for key in others:
+            del self._waiting[key]
+            self._count(MERGED)
+        named = listing([subject for _, subject in others], most=MAX_NAMED)
+        text = f"{new.record.message}; and {len(others)} more: {named}"
+        return replace(new, record=replace(new.record, message=text))
 
     def _postpone(self, new: _Waiting, seconds: float) -> None:
         """Write a record later: else what was written between it and its like would look newest."""
@@ -267,19 +312,29 @@ class _TokenBucket:
         self._seconds = seconds
         self._tokens = float(burst)
         self._filled_at = time.monotonic()
+        self.in_burst = True
+        """Whether it has not been empty since it was full."""
 
-    async def spend_token(self) -> None:
-        """Take a token, or wait for one."""
-        self._fill()
-        if self._tokens < 1:
-            await asyncio.sleep((1 - self._tokens) * self._seconds)
-            self._fill()
-        self._tokens -= 1
-
-    def _fill(self) -> None:
+    def spend(self) -> bool:
+        """Take a token, if there is one."""
         now = time.monotonic()
         more = (now - self._filled_at) / self._seconds
         self._tokens, self._filled_at = min(self._burst, self._tokens + more), now
+        if self._tokens < 1:
+            self.in_burst = False
+            return False
+        self._tokens -= 1
+        self.in_burst = self.in_burst or self._tokens >= self._burst - 1
+        return True
+
+    @property
+    def seconds_left(self) -> float:
+        """Until there is a token."""
+        return max(0.0, (1 - self._tokens) * self._seconds)
+
+
+def _kind_of(new: _Waiting) -> tuple[ObjectReference, str, bool]:
+    return new.record.object, new.record.reason, new.record.warning
 
 
 def _path(event: EventRecord) -> str:

@@ -16,7 +16,7 @@ from services.kube.lists import decode_pruned
 from services.process.errors import ClusterError
 from services.process.json import UNREADABLE
 from services.process.outage import Outage
-from services.process.retry import FIRST_SECONDS, LONGEST_SECONDS, Backoff
+from services.process.retry import FIRST_SECONDS, LONGEST_SECONDS, SPREAD, Backoff
 from services.process.text import plain
 
 # How fast pauses grow while watches fail. Each attempt costs more than one request: a list and a
@@ -34,6 +34,7 @@ class WatchTiming:
 
     first: float = FIRST_SECONDS
     longest: float = LONGEST_SECONDS
+    spread: float = SPREAD
     """As in `Backoff`."""
     # A watch that was open this long resets the pauses, however it ended: at most four such watches
     # per minute, each with a list, are few enough.
@@ -48,7 +49,7 @@ class WatchTiming:
 
     def backoff(self) -> Backoff:
         """The pauses between attempts."""
-        return Backoff(self.first, self.longest, jitter=self.jitter)
+        return Backoff(self.first, self.longest, spread=self.spread, jitter=self.jitter)
 
 
 USUAL_TIMING: Final = WatchTiming()

@@ -14,7 +14,7 @@ from services.devices.hardware.scan import Scanner
 from services.devices.hardware.sensor_reader import SensorReader
 from services.devices.model import Card, Device
 from services.devices.sensors import CardSensors
-from services.kube.events import CREATED, DROPPED, REFUSED, REPEATED, SUPERSEDED
+from services.kube.events import CREATED, DROPPED, MERGED, REFUSED, REPEATED, SUPERSEDED
 from services.kubelet.values import HEALTHY, UNHEALTHY
 from services.node.kept_files import Kept
 from services.node.state import NodeState
@@ -42,11 +42,11 @@ class NodeMetrics:
         self.events = new_counter(
             registry,
             "events",
-            "Kubernetes Events to be written, by outcome: created; repeated within ten minutes, so"
-            " not written; superseded by something newer, dropped for want of space, refused by the"
-            " API server.",
+            "Kubernetes Events to be written, by outcome: created; merged with another one;"
+            " repeated within ten minutes, so not written; superseded by something newer, dropped"
+            " for want of space, refused by the API server.",
             ("outcome",),
-            known=(CREATED, REPEATED, SUPERSEDED, DROPPED, REFUSED),
+            known=(CREATED, MERGED, REPEATED, SUPERSEDED, DROPPED, REFUSED),
         )
         self.files = Counter(
             "accelbind_files_restored",

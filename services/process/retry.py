@@ -9,12 +9,12 @@ FIRST_SECONDS: Final = 0.5
 # broken watch within a minute.
 LONGEST_SECONDS: Final = 45.0
 GROWTH: Final = 3.0
-_SPREAD: Final = 1 / 3
+SPREAD: Final = 1 / 3
 """The part of a pause that is random."""
 
 
 class Backoff:
-    """Pauses that grow with each failure in a row; jitter makes each up to a third shorter.
+    """Pauses that grow with each failure in a row; jitter makes each up to `spread` shorter.
 
     `first` and `longest` are seconds; `jitter` returns numbers from 0 to 1.
     """
@@ -24,8 +24,10 @@ class Backoff:
         first: float = FIRST_SECONDS,
         longest: float = LONGEST_SECONDS,
         *,
+        spread: float = SPREAD,
         jitter: Callable[[], float] = random.random,
     ) -> None:
+        self._spread = spread
         self._first = first
         self._longest = longest
         self._jitter = jitter
@@ -43,7 +45,7 @@ class Backoff:
         grown, self._next = self._next, min(self._next * growth, self._longest)
         jitter = self._jitter()
         return max(
-            min(grown, self._longest) * (1 - _SPREAD * (1 - jitter)),
+            min(grown, self._longest) * (1 - self._spread * (1 - jitter)),
             # Longer than asked, so that those that were refused together come back apart.
             min(asked * (1 + jitter), LONGEST_SECONDS),
         )

@@ -208,6 +208,23 @@ async def test_a_burst_is_written_and_the_rest_at_its_rate(api: ApiServerStandIn
         assert [len(event["message"]) for event in written(api)] == [events.MAX_MESSAGE] * 3
 
 
+async def test_what_waits_beyond_a_burst_is_counted_and_named_in_one_event(
+    api: ApiServerStandIn,
+) -> None:
+    pod = ObjectReference("Pod", "p", namespace="default", uid="u")
+    async with writing(api, burst=2, seconds=0.5) as made:
+        for number in range(30):
+            made.record(f"port.{number}", message=f"port.{number} is bad")
+        made.record("port.x", reason="Good", message="port.x is well", warning=False)
+        made.record("of a pod", about=pod)
+        await made.until(created=5, merged=27)
+    found = [each["message"] for each in written(api)]
+    [merged] = [each for each in found if "more" in each]
+    assert merged.startswith("port.2 is bad; and 27 more: port.3, port.4, ")
+    assert merged.endswith("port.22 and 7 more")
+    assert {"port.0 is bad", "port.1 is bad", "port.x is well", "it is bad"} < {*found}
+
+
 async def test_an_event_that_the_api_server_refuses_is_dropped_and_logged_once(
     api: ApiServerStandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
