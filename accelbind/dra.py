@@ -45,16 +45,13 @@ def release(
       accelbind dra release 1c3a4e6f-8a64-4d0c-9f6a-5f0f3d8f2f11
     """
     from plugin.dra.book import FOLDER, ClaimBook  # noqa: PLC0415 - only when it runs
-    from services.devices.cdi import claim_file  # noqa: PLC0415 - the same
-    from services.devices.cdi_files import CdiFolder  # noqa: PLC0415 - the same
-    from services.process.errors import HardwareError  # noqa: PLC0415 - the same
+    from plugin.dra.claim_files import METADATA, remove_files  # noqa: PLC0415 - the same
 
     settings = load_settings(PluginSettings, {**given, "api": Api.DRA.value})
     book = ClaimBook(settings.state_dir / FOLDER)
     if not os.path.lexists(book.path(uid)):
         known = ", ".join(each.claim.uid for each in book.entries()) or "none"
         raise InvalidInput(f"no claim with UID {uid} is on this node; its claims: {known}")
-    if error := CdiFolder(settings.claims_dir, claim_file(uid)).write(b"").error:
-        raise HardwareError(error)
+    remove_files(settings.claims_dir, settings.state_dir / METADATA, uid)
     book.remove(uid)
     typer.echo(f"claim with UID {uid} is released")

@@ -49,6 +49,17 @@ class ClaimEntry(msgspec.Struct, frozen=True):
     """UIDs of the pods that use it; none if an older version has written the file."""
     is_leftover: bool = False
     """Whether the kubelet did not know it when it was last asked."""
+    pod_claim: str | None = None
+    """As in `AllocatedClaim`; None if an older version has written it: it has no metadata."""
+
+    @property
+    def note(self) -> str:
+        """The entry once it is committed as text, for `ClaimBook.restore`."""
+        # What may change as long as the claim is prepared would change the file that has the note.
+        noted = msgspec.structs.replace(
+            self, is_committed=True, file=None, pods=(), is_leftover=False
+        )
+        return msgspec.json.encode(noted).decode()
 
     def devices(self) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Each device, also one that it only watches, and its claims to the hardware."""
@@ -107,15 +118,28 @@ class ClaimBook:
             raise HardwareError(f"it is unknown which devices claims have: {unreadable[0]}")
         return entries
 
-    def reserve(self, claim: ClaimRef, wants: tuple[Want, ...], pods: tuple[str, ...] = ()) -> None:
+    def reserve(
+        self,
+        claim: ClaimRef,
+        wants: tuple[Want, ...],
+        pods: tuple[str, ...] = (),
+        pod_claim: str | None = None,
+    ) -> None:
         """Reserve the devices of a claim; the caller has made sure that nobody has them."""
-        self._write(ClaimEntry(claim, self._boot, wants, pods=pods))
+        self._write(ClaimEntry(claim, self._boot, wants, pods=pods, pod_claim=pod_claim))
+
+    def as_committed(
+        self, claim: ClaimRef, wants: tuple[Want, ...], file: str | None = None
+    ) -> ClaimEntry:
+        """The entry of a claim that is prepared."""
+        known = self.find(claim.uid) or ClaimEntry(claim, self._boot, ())
+        return msgspec.structs.replace(
+            known, claim=claim, wants=wants, is_committed=True, file=file, is_leftover=False
+        )
 
     def commit(self, claim: ClaimRef, wants: tuple[Want, ...], file: str | None = None) -> None:
         """Note that a claim is prepared, and its CDI file."""
-        known = self.find(claim.uid)
-        pods = known.pods if known else ()
-        self._write(ClaimEntry(claim, self._boot, wants, is_committed=True, file=file, pods=pods))
+        self._write(self.as_committed(claim, wants, file))
 
     def note_pods(self, entry: ClaimEntry, pods: Collection[str] | None) -> None:
         """Note which pods use a claim, as the kubelet says; None if it does not know the claim.
@@ -128,11 +152,6 @@ class ClaimBook:
         )
         if noted != entry:
             self._write(noted)
-
-    def note(self, claim: ClaimRef, wants: tuple[Want, ...]) -> str:
-        """The entry of a prepared claim as text, for `restore`."""
-        entry = ClaimEntry(claim, self._boot, wants, is_committed=True)
-        return msgspec.json.encode(entry).decode()
 
     def restore(self, uid: str, note: str) -> bool:
         """Write the entry of a claim again if a note of this boot has it.

@@ -1,17 +1,20 @@
-"""The CDI files of claims: what containers get with the devices of their claims.
+"""The files of claims: what containers get with the devices of their claims.
 
-There is a file for each claim, and a CDI device in it for each device of a request.
+There is a CDI file for each claim, and a CDI device in it for each device of a request. The first
+device of a request comes with its metadata, which is in a file of its own.
 """
 
 import contextlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
 
 import msgspec
 
-from plugin.dra.book import is_uid
+from plugin.dra.book import ClaimEntry, is_uid
+from plugin.dra.metadata import describe_request, path_in_container
 from plugin.dra.wants import Kind, Want, require_present
 from services.devices.allocation import allocate, resource_variable
 from services.devices.cdi import NOTE, ClaimDevice, claim_file, describe_claim
@@ -25,12 +28,16 @@ from services.node.node_check import require_numbers
 from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError, NotAllowed
-from services.process.files import open_regular
+from services.process.files import file_fault, open_regular, replace_file
 from services.process.json import UNREADABLE
 from services.process.text import listing
 
 WRITE_SECONDS: Final = 5.0
 
+METADATA: Final = "metadata"
+"""The folder of the files of metadata, below `--state-dir`. It is in memory, as CDI files are."""
+
+_MODE: Final = 0o644
 _MAX_BYTES: Final = 1 << 20
 
 T = TypeVar("T")
@@ -54,34 +61,74 @@ class ClaimFile:
 
 
 class CdiClaimFiles:
-    """The files of claims in a folder."""
+    """The CDI files of claims in a folder, and what they name in another.
+
+    `metadata` has the same path on the host; `pool` is the node's name.
+    """
 
     def __init__(
         self,
         folder: Path,
+        metadata: Path,
         *,
+        pool: str,
         host_root: str,
         calls: BlockingCalls,
         state: NodeState,
         root: Path,
     ) -> None:
         self._folder = folder
+        self._metadata = metadata
+        self._pool = pool
         self._host_root = host_root
         self._calls = calls
         self._state = state
         self._root = root
 
-    def describe(self, uid: str, wants: Sequence[Want], note: str) -> ClaimFile:
-        """The file of a claim, with the nodes that its devices have now, and a note.
+    def describe(self, entry: ClaimEntry) -> ClaimFile:
+        """The CDI file of a claim, with the nodes that its devices have now, and its entry as note.
 
         Raises:
             ExternalFailure: A device is gone.
             NotAllowed: Another device has a device's node now.
         """
-        given = given_to(uid, wants, self._state.by_name)
+        given = self._with_metadata(
+            entry, given_to(entry.claim.uid, entry.wants, self._state.by_name)
+        )
         require_numbers(self._root, (node for each in given for node in each.edits.nodes))
         edits = [each.edits for each in given]
-        return ClaimFile(given, describe_claim(edits, host_root=self._host_root, note=note))
+        content = describe_claim(edits, host_root=self._host_root, note=entry.note)
+        return ClaimFile(given, content)
+
+    def _with_metadata(
+        self, entry: ClaimEntry, given: Iterable[GivenDevice]
+    ) -> tuple[GivenDevice, ...]:
+        """The devices, the first one of each request with the file of metadata."""
+        if entry.pod_claim is None:
+            return tuple(given)
+        left = {want.request for want in entry.wants}
+        done = []
+        for each in given:
+            if each.request in left:
+                left.remove(each.request)
+                inside = path_in_container(entry.claim, entry.pod_claim, each.request)
+                paths = str(self._metadata_path(entry, each.request)), inside
+                each = replace(each, edits=replace(each.edits, files=(paths,)))  # noqa: PLW2901
+            done.append(each)
+        return tuple(done)
+
+    def _metadata_path(self, entry: ClaimEntry, request: str) -> Path:
+        return self._metadata / entry.claim.uid / f"{request}.json"
+
+    def _metadata_files(self, entry: ClaimEntry) -> dict[Path, bytes]:
+        if entry.pod_claim is None:
+            return {}
+        return {
+            self._metadata_path(entry, want.request): describe_request(
+                entry.claim, entry.pod_claim, want, pool=self._pool
+            )
+            for want in entry.wants
+        }
 
     def require_own(self, content: bytes, wants: Sequence[Want]) -> None:
         """Raise `NotAllowed` if a file of a claim names a node that another device has now."""
@@ -100,31 +147,47 @@ class CdiClaimFiles:
         if foreign:
             raise NotAllowed(f"another device has {listing(sorted(foreign))} now")
 
-    async def write(self, uid: str, content: bytes) -> str:
-        """Make sure of the file of a claim; return why it had to be written, if so.
+    async def write(self, entry: ClaimEntry, content: bytes) -> dict[Path, str]:
+        """Make sure of the files of a claim, with this content of the CDI file.
+
+        Returns:
+            The files that had to be written, and why.
 
         Raises:
-            HardwareError: It can't be written.
+            HardwareError: One can't be written.
         """
-        folder = CdiFolder(self._folder, claim_file(uid))
-        done = await self._call(lambda: folder.write(content))
-        if done.error:
-            raise HardwareError(done.error)
-        return done.found
+        return await self._call(lambda: self._write(entry, content))
+
+    def _write(self, entry: ClaimEntry, content: bytes) -> dict[Path, str]:
+        # The CDI file comes last: it names the others.
+        found = {path: _keep(path, each) for path, each in self._metadata_files(entry).items()}
+        found[self.path(entry.claim.uid)] = _write_cdi(self._folder, entry.claim.uid, content)
+        return {path: why for path, why in found.items() if why}
 
     async def remove(self, uid: str) -> None:
-        """Remove the file of a claim; it need not be there."""
-        await self.write(uid, b"")
-
-    async def faulty(self, contents: Mapping[str, bytes]) -> frozenset[str]:
-        """The claims, of those with these contents, whose files are not as they should be.
+        """Remove the files of a claim; none need be there.
 
         Raises:
-            HardwareError: The folder hangs.
+            HardwareError: One is left.
         """
-        files = {uid: CdiFolder(self._folder, claim_file(uid)) for uid in contents}
+        await self._call(lambda: remove_files(self._folder, self._metadata, uid))
+
+    async def faulty(self, contents: Iterable[tuple[ClaimEntry, bytes]]) -> frozenset[str]:
+        """The claims, of those with these CDI files, whose files are not as they should be.
+
+        Raises:
+            HardwareError: A folder hangs.
+        """
         return await self._call(
-            lambda: frozenset(uid for uid in files if files[uid].fault(contents[uid]))
+            lambda: frozenset(
+                entry.claim.uid for entry, content in contents if self._is_faulty(entry, content)
+            )
+        )
+
+    def _is_faulty(self, entry: ClaimEntry, content: bytes) -> bool:
+        files = self._metadata_files(entry).items()
+        return bool(CdiFolder(self._folder, claim_file(entry.claim.uid)).fault(content)) or any(
+            file_fault(path, each, mode=_MODE) for path, each in files
         )
 
     async def read(self, uid: str) -> bytes:
@@ -184,6 +247,42 @@ class _Entry(msgspec.Struct, rename="camel"):
 class _File(msgspec.Struct):
     devices: tuple[_Entry, ...] = ()
     annotations: dict[str, str] = {}
+
+
+def remove_files(folder: Path, metadata: Path, uid: str) -> None:
+    """Remove the CDI file of a claim and what it names; none need be there. Blocks.
+
+    Raises:
+        HardwareError: One is left.
+    """
+    _write_cdi(folder, uid, b"")
+    own = metadata / uid
+    try:
+        shutil.rmtree(own)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise HardwareError(f"{own} can't be removed: {error.strerror}") from error
+
+
+def _write_cdi(folder: Path, uid: str, content: bytes) -> str:
+    """Make sure of the CDI file of a claim; return why it had to be written, if so."""
+    done = CdiFolder(folder, claim_file(uid)).write(content)
+    if done.error:
+        raise HardwareError(done.error)
+    return done.found
+
+
+def _keep(path: Path, content: bytes) -> str:
+    """Make sure of a file of metadata; return why it had to be written, if so."""
+    found = file_fault(path, content, mode=_MODE)
+    if found:
+        try:
+            path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            replace_file(path, content, mode=_MODE)
+        except OSError as error:
+            raise HardwareError(f"{path} can't be written: {error.strerror}") from error
+    return found
 
 
 def _notes(folder: Path, known: Collection[str]) -> dict[str, str]:

@@ -9,6 +9,7 @@ Results and configurations are in `status.allocation.devices`. Configurations of
 """
 
 import json
+import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -27,6 +28,11 @@ FROM_CLAIM: Final = "FromClaim"
 
 EXTENDED: Final = "resource.kubernetes.io/extended-resource-claim"
 """The annotation of claims that the scheduler makes for extended resources of a pod."""
+
+POD_CLAIM: Final = "resource.kubernetes.io/pod-claim-name"
+"""The annotation of claims that are made from a template: what the pod calls it."""
+
+_LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 
 
 class ClaimRef(msgspec.Struct, frozen=True):
@@ -55,6 +61,8 @@ class Requested:
 
     name: str
     """Without the chosen alternative."""
+    reference: str
+    """With the chosen alternative, if it has any: `name/alternative`."""
     devices: tuple[str, ...]
     admin: bool
     """Whether it watches devices that others have."""
@@ -71,6 +79,8 @@ class AllocatedClaim:
     """The pod for whose extended resources the scheduler made the claim."""
     pods: tuple[PodRef, ...]
     """The pods that it is for."""
+    pod_claim: str = ""
+    """The name in its pod of one that was made from a template; empty for any other."""
 
     @property
     def pod(self) -> PodRef | None:
@@ -166,6 +176,7 @@ def read_claim(body: bytes | None, ref: ClaimRef, *, pool: str) -> AllocatedClai
         requests.append(
             Requested(
                 name,
+                of_request[0].request,
                 tuple(each.device for each in of_request),
                 any(each.admin_access for each in of_request),
                 _config(of_request, devices.config or (), ref),
@@ -174,7 +185,7 @@ def read_claim(body: bytes | None, ref: ClaimRef, *, pool: str) -> AllocatedClai
     owner = _owner(claim.metadata, ref)
     consumers = tuple(_consumers(claim.status, ref))
     pods = dict.fromkeys((owner, *consumers) if owner else consumers)
-    return AllocatedClaim(ref, tuple(requests), owner, tuple(pods))
+    return AllocatedClaim(ref, tuple(requests), owner, tuple(pods), _pod_claim(claim.metadata))
 
 
 def has_devices(body: bytes | None, ref: ClaimRef, devices: Collection[str], *, pool: str) -> bool:
@@ -217,6 +228,12 @@ def _check(results: Iterable[_Result], ref: ClaimRef, pool: str) -> None:
 
 def _base(request: str) -> str:
     return request.partition("/")[0]
+
+
+def _pod_claim(metadata: _Metadata) -> str:
+    # Users may write the annotation too, and it becomes a part of a path.
+    name = (metadata.annotations or {}).get(POD_CLAIM, "")
+    return name if _LABEL.fullmatch(name) else ""
 
 
 def _owner(metadata: _Metadata, ref: ClaimRef) -> PodRef | None:

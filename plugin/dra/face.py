@@ -12,7 +12,7 @@ import grpc.aio
 
 from plugin.dra.book import FOLDER as CLAIMS
 from plugin.dra.book import ClaimBook, ClaimEntry, ClaimHolders
-from plugin.dra.claim_files import CdiClaimFiles
+from plugin.dra.claim_files import METADATA, CdiClaimFiles
 from plugin.dra.claim_use import ClaimUse
 from plugin.dra.driver import ClaimService
 from plugin.dra.leftover_claims import LeftoverClaims
@@ -93,6 +93,8 @@ class DraDriver:
         self.publisher = self._publisher()
         self._files = CdiClaimFiles(
             settings.claims_dir,
+            settings.state_dir / METADATA,
+            pool=settings.node_name,
             host_root=str(settings.host_root),
             calls=process.calls,
             state=self.state,

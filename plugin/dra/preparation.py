@@ -9,7 +9,7 @@ A claim is prepared in these steps, each of which may be the last one before the
 1. check: the claim of this UID, its configuration, its pod, what its namespace maps (`.wants`);
 2. reserve its devices, once nobody else has them;
 3. work: verify or program functions, under the card's lock;
-4. write the CDI file;
+4. write the files of metadata and the CDI file;
 5. commit; only then is the kubelet answered.
 
 The kubelet retries after an error or a crash, and the steps that were made cost nothing then.
@@ -174,8 +174,9 @@ class Preparation:
         return uid in self._running or (lock is not None and lock.locked())
 
     async def _commit(self, ref: ClaimRef, wants: tuple[Want, ...]) -> tuple[GivenDevice, ...]:
-        file = self._files.describe(ref.uid, wants, self._book.note(ref, wants))
-        await self._files.write(ref.uid, file.content)
+        entry = self._book.as_committed(ref, wants)
+        file = self._files.describe(entry)
+        await self._files.write(entry, file.content)
         self.commit(ref, wants, file.content)  # after it: the claim's containers may start then
         return file.given
 
@@ -278,7 +279,7 @@ class Preparation:
                 holders = await self._holders(claim.ref, wants)
                 if not holders:
                     pods = tuple(each.uid for each in claim.pods if each.uid)
-                    self._book.reserve(claim.ref, wants, pods)
+                    self._book.reserve(claim.ref, wants, pods, claim.pod_claim)
                     self._around.state.rescan.request()
                     return
             work.step = f"others still have {listing(holders[:8])}"

@@ -112,14 +112,15 @@ def slices(
 
 def device_body(device: DraDevice) -> Body:
     """A device in JSON; one that is unhealthy has a taint."""
-    body: Body = {"name": device.name, "attributes": _attributes(device.attributes)}
+    body: Body = {"name": device.name, "attributes": typed_attributes(device.attributes)}
     if not device.device.healthy:
         reason = device.device.reasons[0].code
         body["taints"] = [{"key": UNHEALTHY, "value": reason, "effect": "NoSchedule"}]
     return body
 
 
-def _attributes(attributes: Attributes) -> Body:
+def typed_attributes(attributes: Attributes) -> Body:
+    """Attributes in JSON, each with its type."""
     return {name: {_KINDS[type(value)]: value} for name, value in attributes.items()}
 
 

@@ -1,6 +1,7 @@
-"""Keeps what committed claims were promised on the disk: their CDI files and entries.
+"""Keeps what committed claims were promised on the disk: their files and entries.
 
-Each of the two has what it takes to restore the other.
+A CDI file and an entry each have what it takes to restore the other; files of metadata follow from
+the entry alone.
 
 The kubelet doesn't prepare a claim again while its sandbox lives, but its containers may restart,
 and only the file says what they get. So after each scan, and before the kubelet is served:
@@ -15,6 +16,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import NoReturn
 
+import msgspec
 import structlog
 
 from plugin.dra.book import ClaimBook, ClaimEntry
@@ -92,7 +94,7 @@ class ClaimUpkeep:
                 for entry in self._book.entries()
                 if entry.is_committed and not self._preparation.is_worked_on(entry.claim.uid)
             ]
-            faulty = await self._files.faulty({each.uid: each.content for each in promises})
+            faulty = await self._files.faulty([(each.entry, each.content) for each in promises])
             errors += [await self._keep(each, is_faulty=each.uid in faulty) for each in promises]
             self._outage.update("; ".join(each.error for each in promises if each.error))
         except AccelbindError as error:
@@ -125,17 +127,20 @@ class ClaimUpkeep:
 
     async def _promise(self, entry: ClaimEntry) -> _Promise:
         """The files that a committed claim is to have now."""
-        uid, devices = entry.claim.uid, self._state.by_name
+        devices = self._state.by_name
         try:
             # A driver that is loaded again may number its devices otherwise.
             wants = located(entry.wants, devices)
-            file = self._files.describe(uid, wants, self._book.note(entry.claim, wants))
+            file = self._files.describe(msgspec.structs.replace(entry, wants=wants))
             if (wants, file.content.decode()) != (entry.wants, entry.file):
                 # An unhealthy device may lack a node or a variable for a while.
                 require_healthy(wants, devices)
         except AccelbindError as error:
             why, known = str(error), entry.file
-            content = await self._files.read(uid) if known is None else known.encode()
+            if known is None:
+                content = await self._files.read(entry.claim.uid)
+            else:
+                content = known.encode()
         else:
             return _Promise(entry, wants, file.content)
         try:
@@ -162,10 +167,10 @@ class ClaimUpkeep:
 
     async def _write(self, promise: _Promise) -> None:
         entry, content = promise.entry, promise.content
-        found = await self._files.write(promise.uid, content)
+        found = await self._files.write(entry, content)
         if promise.is_new:
             self._preparation.commit(entry.claim, promise.wants, content)
         # Older versions have written another content.
-        is_lost = found == MISSING if entry.file is None else found and not promise.is_new
-        if content and is_lost:
-            self._kept.restored(Kept.CDI_CLAIM, self._files.path(promise.uid), found)
+        for path, why in found.items() if content else ():
+            if why == MISSING if entry.file is None else not promise.is_new:
+                self._kept.restored(Kept.CDI_CLAIM, path, why)

@@ -10,7 +10,7 @@ Who decides about the function of a region, in this order:
 A mapping may repeat what a class says; a claim that contradicts its class is refused.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -31,8 +31,8 @@ from services.containers.wanted import (
     read_wanted,
     single_wanted,
 )
-from services.devices.dra import DraDevice
-from services.devices.model import Device, PluginMode
+from services.devices.dra import CONTENT, PROGRAM_DIGITS, Attributes, DraDevice
+from services.devices.model import Device, PluginMode, Value
 from services.mappings.index import NamespaceMappings
 from services.mappings.model import Mapping as Named
 from services.mappings.model import Mode
@@ -65,7 +65,7 @@ class Kind(StrEnum):
 class Want(msgspec.Struct, frozen=True):
     """A request's function and its devices. Stored on the disk: files of other versions are read.
 
-    `devices`, `ids` and `claims` have the same order.
+    `devices`, `ids`, `claims` and `attributes` have the same order.
     """
 
     request: str
@@ -83,6 +83,10 @@ class Want(msgspec.Struct, frozen=True):
     who: str = ""
     functions: tuple[str, ...] = ()
     interface_id: str = ""
+    reference: str = ""
+    """The request with the chosen alternative: `name/alternative`."""
+    attributes: tuple[dict[str, Value], ...] = ()
+    """Those of each device when this was decided; none if an older version has written it."""
 
     @property
     def wanted(self) -> WantedFunctions:
@@ -178,8 +182,10 @@ def decide(
     for each in claim.requests:
         who = f"request {quote(each.name)} of {claim.ref}"
         candidates = [*require_present(each.devices, devices, who).values()]
+        shown = [devices[name].attributes for name in each.devices]
         own = [user for user in users if user.request_name == each.name]
-        wants.append(_Decision(claim, owner, mappings, enforce, each, who, candidates, own).want())
+        decision = _Decision(claim, owner, mappings, enforce, each, who, candidates, shown, own)
+        wants.append(decision.want())
     return tuple(wants)
 
 
@@ -192,6 +198,7 @@ class _Decision:
     request: Requested
     who: str
     devices: Sequence[Device]
+    attributes: Sequence[Attributes]
     users: Sequence[RequestMapping]
     """By the containers of the owner."""
 
@@ -299,6 +306,7 @@ class _Decision:
     def _made(
         self, kind: Kind, resource: str, functions: tuple[str, ...] = (), interface: str = ""
     ) -> Want:
+        content = _content(functions) if interface else {}
         return Want(
             self.request.name,
             kind,
@@ -310,7 +318,17 @@ class _Decision:
             self.who,
             functions,
             interface,
+            self.request.reference,
+            tuple({**each, **content} for each in self.attributes),
         )
+
+
+def _content(functions: Collection[str]) -> dict[str, str]:
+    """The attributes of regions that say what is in them, once they are ready for a claim."""
+    # Which region gets which of several functions is decided later.
+    function = next(iter(functions)) if len(set(functions)) == 1 else ""
+    is_program = len(function) == PROGRAM_DIGITS
+    return dict(zip(CONTENT, ("", function) if is_program else (function, ""), strict=True))
 
 
 def _region_resource(interface: str) -> str:

@@ -105,17 +105,19 @@ def claim_file(uid: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ClaimDevice:
-    """Nodes and variables that a container gets with a device of a claim."""
+    """Nodes, variables and files that a container gets with a device of a claim."""
 
     name: str
     """Unique among all claims that there ever are, as runtimes may remember what a name means."""
     nodes: tuple[DeviceNode, ...] = ()
     envs: tuple[tuple[str, str], ...] = ()
+    files: tuple[tuple[str, str], ...] = ()
+    """Files of the host that it can read: their paths on the host and in the container."""
 
     @property
     def cdi(self) -> str:
         """Its name for runtimes; empty if there is nothing to edit, which is invalid."""
-        return f"{CLAIM_KIND}={self.name}" if self.nodes or self.envs else ""
+        return f"{CLAIM_KIND}={self.name}" if self.nodes or self.envs or self.files else ""
 
 
 def describe_claim(
@@ -139,6 +141,8 @@ def describe_claim(
             edits["deviceNodes"] = [_node(node, host_root) for node in device.nodes]
         if device.envs:
             edits["env"] = [f"{name}={value}" for name, value in device.envs]
+        if device.files:
+            edits["mounts"] = [_mount(*paths) for paths in device.files]
         if device.cdi:
             entries.append({"name": device.name, "containerEdits": edits})
     if not entries:
@@ -159,6 +163,11 @@ def _node(node: DeviceNode, host_root: str) -> dict[str, str]:
         "hostPath": node.host_path(host_root),
         "permissions": node.permissions,
     }
+
+
+def _mount(on_host: str, in_container: str) -> dict[str, Any]:
+    options = ["ro", "bind", "nosuid", "nodev", "noexec"]
+    return {"hostPath": on_host, "containerPath": in_container, "options": options}
 
 
 def _problem(device: Device, known: Iterable[str]) -> Problem | None:

@@ -170,9 +170,10 @@ class Ledger:
     @cached_property
     def by_name(self) -> Mapping[str, DraDevice]:
         """The devices that are offered, by their names in slices."""
-        # What was programmed is for the attributes, which only slices show.
-        devices = dra_devices(self.offer, self.inventory or Inventory(), {})
-        return {each.name: each for each in devices}
+        # What was programmed is for attributes that only slices show.
+        programs = self.rules.enables_ports
+        found = dra_devices(self.offer, self.inventory or Inventory(), {}, programmable=programs)
+        return {each.name: each for each in found}
 
 
 def step(ledger: Ledger, world: World, now: float) -> Ledger:

@@ -80,6 +80,8 @@ def test_a_file_with_the_node_of_another_device_is_refused(
     other = Device("b", RESOURCE, type="ve", nodes=(DeviceNode("ve1"),))
     files = CdiClaimFiles(
         tmp_path,
+        tmp_path / "metadata",
+        pool="n1",
         host_root="/host",
         calls=BlockingCalls(),
         state=Known({"b": DraDevice("b", other, {})}),

@@ -26,7 +26,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from plugin.dra.book import ClaimBook
+from plugin.dra.book import ClaimBook, ClaimEntry
 from plugin.dra.claim_files import CdiClaimFiles, ClaimFile
 from plugin.dra.claims import ClaimRef
 from plugin.dra.wants import Want
@@ -154,9 +154,15 @@ class KillableBook(ClaimBook):
 
     fuse = Fuse()
 
-    def reserve(self, claim: ClaimRef, wants: tuple[Want, ...], pods: tuple[str, ...] = ()) -> None:
+    def reserve(
+        self,
+        claim: ClaimRef,
+        wants: tuple[Want, ...],
+        pods: tuple[str, ...] = (),
+        pod_claim: str | None = None,
+    ) -> None:
         self.fuse.step()
-        super().reserve(claim, wants, pods)
+        super().reserve(claim, wants, pods, pod_claim)
         self.fuse.step()
 
     def commit(self, claim: ClaimRef, wants: tuple[Want, ...], file: str | None = None) -> None:
@@ -237,14 +243,14 @@ class ModelFiles(CdiClaimFiles):
         self._hardware = hardware
         self._fuse = fuse
 
-    def describe(self, uid: str, wants: Sequence[Want], note: str) -> ClaimFile:  # noqa: ARG002 - as overridden
+    def describe(self, entry: ClaimEntry) -> ClaimFile:  # noqa: ARG002 - as overridden
         return ClaimFile((), b"its devices")
 
-    async def write(self, uid: str, content: bytes) -> str:
+    async def write(self, entry: ClaimEntry, content: bytes) -> dict[Path, str]:
         self._fuse.step()
-        self._hardware.cdi[uid] = content
+        self._hardware.cdi[entry.claim.uid] = content
         self._fuse.step()
-        return ""
+        return {}
 
     async def remove(self, uid: str) -> None:
         self._fuse.step()

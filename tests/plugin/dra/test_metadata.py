@@ -1,0 +1,206 @@
+"""The metadata that a container reads of its devices (KEP-5304), for each kind of claim."""
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from plugin.dra.metadata import FOLDER
+from services.devices.dra import DRIVER, PCI_BUS_ID
+from services.devices.labels import dra_name
+from simulator.devices import DeviceTree, vector_engine
+from simulator.driver import DriverStandIn
+from tests.plugin.dra.support import (
+    NLB3,
+    REGION,
+    Bed,
+    claim,
+    extended_claim,
+    mapping,
+    result,
+    with_claim,
+)
+from tests.plugin.support import container, functions, pod
+from tests.support import REPOSITORY
+
+pytestmark = pytest.mark.anyio
+
+TYPE: Final = "nec-vector-engine"
+NAMES: Final = re.compile(r"(?:[a-z0-9.-]{1,63}/)?[A-Za-z_][A-Za-z0-9_]{0,31}")
+LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+VALUES: Final = {"string": str, "int": int, "bool": bool}
+FROM_TEMPLATE: Final = {"resource.kubernetes.io/pod-claim-name": "mine"}
+
+
+@pytest.fixture
+def engines(bed: Bed) -> list[str]:
+    """The names of two devices of a type."""
+    types = bed.folder / "types"
+    types.mkdir()
+    shutil.copy(REPOSITORY / f"manifests/device-types/{TYPE}.yaml", types)
+    tree = DeviceTree(bed.folder / "root")
+    return [dra_name(TYPE, vector_engine(tree, number).id) for number in (0, 1)]
+
+
+def files(bed: Bed, item: dict[str, Any]) -> dict[str, str]:
+    """The files that a container with a claim has, by their paths in it."""
+    mounts = [each for edits in bed.cdi(item).values() for each in edits.get("mounts", ())]
+    assert all({"ro", "bind"} <= set(each["options"]) for each in mounts)
+    paths = [each["containerPath"] for each in mounts]
+    assert len({*paths}) == len(paths)
+    return {each["containerPath"]: Path(each["hostPath"]).read_text() for each in mounts}
+
+
+def objects(text: str) -> Iterator[dict[str, Any]]:
+    """The objects of a JSON stream."""
+    decoder, text = json.JSONDecoder(), text.strip()
+    while text:
+        item, end = decoder.raw_decode(text)
+        yield item
+        text = text[end:].strip()
+
+
+def check(text: str, item: dict[str, Any], reference: str) -> dict[str, Any]:
+    """See that a file is as the types of the API say; return what it says in each version."""
+    newest, older = objects(text)
+    versions = [each.pop("apiVersion") for each in (newest, older)]
+    assert versions == [f"metadata.resource.k8s.io/{each}" for each in ("v1beta1", "v1alpha1")]
+    assert newest == older
+    about = item["metadata"]
+    name = about.get("annotations", {}).get("resource.kubernetes.io/pod-claim-name")
+    (request,) = newest["requests"]
+    assert newest == {
+        "kind": "DeviceMetadata",
+        "metadata": {"generation": 1, **{key: about[key] for key in ("name", "namespace", "uid")}},
+        "requests": [{"name": reference, "devices": request["devices"]}],
+    } | ({"podClaimName": name} if name else {})
+    for device in request["devices"]:
+        assert device.keys() == {"driver", "pool", "name", "attributes"}
+        assert (device["driver"], device["pool"]) == (DRIVER, "n1")
+        assert LABEL.fullmatch(device["name"])
+        assert len(device["attributes"]) <= 32
+        for key, typed in device["attributes"].items():
+            assert NAMES.fullmatch(key)
+            ((kind, value),) = typed.items()
+            assert type(value) is VALUES[kind]
+    return newest
+
+
+def kubevirt_reads(
+    found: dict[str, str], claim_name: str, request: str, *, is_template: bool
+) -> str:
+    """The PCI address of the one device of a request, as KubeVirt finds it."""
+    place = "resourceclaimtemplates" if is_template else "resourceclaims"
+    start, end = f"{FOLDER}/{place}/{claim_name}/{request}/", "-metadata.json"
+    devices = []
+    for path in [each for each in found if each.startswith(start) and each.endswith(end)]:
+        known = [each for each in objects(found[path]) if each["apiVersion"].endswith("/v1alpha1")]
+        named = [each for each in known[0]["requests"] if each["name"] == request]
+        devices += [device for each in named for device in each["devices"]]
+    (device,) = devices
+    for attribute in ("mdevUUID", PCI_BUS_ID):
+        if value := device["attributes"].get(attribute, {}).get("string"):
+            return str(value)
+    raise AssertionError("no attribute names the device")
+
+
+CASES: Final = {
+    "of a template": (("r",), FROM_TEMPLATE, "resourceclaimtemplates/mine/r", "r", 1),
+    "named": (("r",), {}, "resourceclaims/c/r", "r", 1),
+    "of a list of alternatives": (("r/big",), {}, "resourceclaims/c/r", "r/big", 1),
+    "of two devices": (("r", "r"), {}, "resourceclaims/c/r", "r", 2),
+    "with an annotation of its user": (
+        ("r",),
+        {"resource.kubernetes.io/pod-claim-name": "../../etc"},
+        "resourceclaims/c/r",
+        "r",
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_a_claim_has_a_file_for_each_request(bed: Bed, engines: list[str], case: str) -> None:
+    requests, annotations, place, reference, count = CASES[case]
+    made = zip(engines, requests, strict=False)
+    item = claim("c", *(result(*each) for each in made), annotations=annotations)
+    async with bed.running(device_types=bed.folder / "types"):
+        await bed.ready(item)
+        ((path, text),) = files(bed, item).items()
+        assert path == f"{FOLDER}/{place}/{DRIVER}-metadata.json"
+        item["metadata"]["annotations"] = annotations if "mine" in place else {}
+        (request,) = check(text, item, reference)["requests"]
+        assert [each["name"] for each in request["devices"]] == engines[:count]
+        assert request["devices"][0]["attributes"]["type"] == {"string": TYPE}
+        await bed.unprepare(item)
+    assert not [*(bed.folder / "state/metadata").iterdir()]
+
+
+async def test_the_file_for_extended_resources_names_the_function_that_is_programmed(
+    bed: Bed, driver: DriverStandIn
+) -> None:
+    device = result(bed.add_fpga(), "container-0-request-0")
+    bed.install(NLB3)
+    bed.api.put(mapping("nlb3", NLB3))
+    owner = pod("p", container("c", REGION, 1, functions(NLB3)))
+    bed.api.put(with_claim(owner, ("container-0-request-0", "c", REGION)))
+    item = extended_claim(owner, device)
+    async with bed.running(programming="none"):
+        await bed.refused(item)
+    async with bed.running():
+        await bed.ready(item)
+    assert [each.afu_id for each in driver.programmed] == [NLB3]
+    ((path, text),) = files(bed, item).items()
+    name = item["metadata"]["name"]
+    assert path == f"{FOLDER}/resourceclaims/{name}/container-0-request-0/{DRIVER}-metadata.json"
+    (request,) = check(text, item, "container-0-request-0")["requests"]
+    attributes = request["devices"][0]["attributes"]
+    assert attributes["afuID"] == {"string": NLB3}
+    assert attributes["program"] == {"string": ""}
+    assert attributes["programmable"] == {"bool": True}
+
+
+async def test_a_reader_finds_the_device_of_its_own_claim_and_request_only(
+    bed: Bed, engines: list[str]
+) -> None:
+    both = claim("both", result(engines[0], "one"), result(engines[1], "two"))
+    async with bed.running(device_types=bed.folder / "types"):
+        await bed.ready(both)
+        found = files(bed, both)
+        assert len(found) == 2
+        read = [kubevirt_reads(found, "both", each, is_template=False) for each in ("one", "two")]
+        assert read == ["0000:01:00.0", "0000:02:00.0"]
+        by_device = {name: edits["mounts"] for name, edits in bed.cdi(both).items()}
+        assert [len(each) for each in by_device.values()] == [
+            1,
+            1,
+        ]  # a container may use one of two
+        await bed.unprepare(both)
+        mine = claim("generated-1", result(engines[1]), annotations=FROM_TEMPLATE)
+        other = claim("generated-2", result(engines[0]), annotations=FROM_TEMPLATE)
+        for each in (mine, other):
+            await bed.ready(each)
+        reads = [
+            kubevirt_reads(files(bed, each), "mine", "fpga", is_template=True)
+            for each in (mine, other)
+        ]
+        assert reads == ["0000:02:00.0", "0000:01:00.0"]
+
+
+async def test_a_lost_file_is_restored_as_it_was(bed: Bed, engines: list[str]) -> None:
+    item = claim("c", result(engines[0]))
+    settings = {"device_types": bed.folder / "types"}
+    async with bed.running(**settings):
+        await bed.ready(item)
+        before = files(bed, item)
+    shutil.rmtree(bed.folder / "state/metadata")
+    async with bed.api.away(), bed.running(**settings):
+        assert files(bed, item) == before  # the socket is there already
+    async with bed.running(**settings):
+        (bed.folder / "state/metadata/uid-of-c/fpga.json").write_text("{}")
+        await bed.ready(item)  # as after a restart of the kubelet
+        assert files(bed, item) == before
