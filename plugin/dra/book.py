@@ -14,11 +14,11 @@ there is none of it. Files of another boot don't count.
 import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
-from plugin.dra.claims import ClaimRef
+from plugin.dra.claims import ClaimRef, Share
 from plugin.dra.wants import Kind, Want
 from services.containers.holders import Holder, HolderReader, Holders
 from services.devices.dra import DraDevice
@@ -51,13 +51,15 @@ class ClaimEntry(msgspec.Struct, frozen=True):
     """Whether the kubelet did not know it when it was last asked."""
     pod_claim: str | None = None
     """As in `AllocatedClaim`; None if an older version has written it: it has no metadata."""
+    reported: str = ""
+    """A digest of its devices in the claim's status, as they were written last."""
 
     @property
     def note(self) -> str:
         """The entry once it is committed as text, for `ClaimBook.restore`."""
         # What may change as long as the claim is prepared would change the file that has the note.
         noted = msgspec.structs.replace(
-            self, is_committed=True, file=None, pods=(), is_leftover=False
+            self, is_committed=True, file=None, pods=(), is_leftover=False, reported=""
         )
         return msgspec.json.encode(noted).decode()
 
@@ -66,17 +68,25 @@ class ClaimEntry(msgspec.Struct, frozen=True):
         for want in self.wants:
             yield from zip(want.devices, want.claims, strict=True)
 
-    def held(self) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """Each device that nobody else may have, and its claims to the hardware."""
+    def held(self) -> Iterator["Held"]:
+        """Each device that it has, as a whole or in part."""
         for want in self.wants:
             if want.kind is not Kind.ADMIN:
-                yield from zip(want.devices, want.claims, strict=True)
+                parts = zip(want.ids, want.parts(), want.claims, strict=True)
+                for key, (device, share), claims in parts:
+                    yield Held(device, key, claims, share, want.own)
 
-    def ids(self) -> Iterator[str]:
-        """The ids on the node of the devices that nobody else may have."""
-        for want in self.wants:
-            if want.kind is not Kind.ADMIN:
-                yield from want.ids
+
+class Held(NamedTuple):
+    """A device that a claim has."""
+
+    device: str
+    id: str
+    """On the node."""
+    claims: tuple[str, ...]
+    """To the hardware."""
+    share: Share
+    resource: str
 
 
 def is_uid(text: str) -> bool:
@@ -153,6 +163,15 @@ class ClaimBook:
         if noted != entry:
             self._write(noted)
 
+    def note_reported(self, uid: str, digest: str) -> None:
+        """Note what is in the status of a claim, if it is still here.
+
+        Raises:
+            HardwareError: The entry can't be read or written.
+        """
+        if (entry := self.find(uid)) is not None:
+            self._write(msgspec.structs.replace(entry, reported=digest))
+
     def restore(self, uid: str, note: str) -> bool:
         """Write the entry of a claim again if a note of this boot has it.
 
@@ -177,30 +196,36 @@ class ClaimBook:
             raise HardwareError(f"{self.path(uid)} can't be removed: {error.strerror}") from error
 
     def others(
-        self, uid: str, wanted: Collection[str], devices: Mapping[str, DraDevice]
+        self, uid: str, wanted: Mapping[str, int], devices: Mapping[str, DraDevice]
     ) -> dict[str, ClaimRef]:
-        """The claims that have devices which a claim wants for itself, by device.
+        """The claims that leave too little of devices which a claim wants, by device.
 
-        `devices` are those of the node.
+        `wanted` are shares by device, 0 for a whole one; `devices` are those of the node.
 
         Raises:
             HardwareError: A claim can't be read, so it may have them.
         """
-        others = {
-            device: entry.claim
-            for entry in self.require_readable()
-            if entry.claim.uid != uid
-            for device, _ in entry.held()
-            if device in wanted
+        others: dict[str, ClaimRef] = {}
+        left = {name: devices[name].device.shares or 0 for name in wanted if name in devices}
+        for entry in self.require_readable():
+            for held in entry.held() if entry.claim.uid != uid else ():
+                if held.device in wanted:
+                    others[held.device] = entry.claim
+                    left[held.device] = left.get(held.device, 0) - held.share.amount
+        short = {
+            name: claim
+            for name, claim in others.items()
+            if not wanted[name] or left[name] < wanted[name]
         }
-        return others or {
+        return short or {
             device: claim for device, claim in self.renamed(devices).items() if device in wanted
         }
 
     def renamed(self, devices: Mapping[str, DraDevice]) -> dict[str, ClaimRef]:
-        """The claims that have the hardware of devices by names that no device has now, by device.
+        """The claims that have the hardware of devices in another way than those are offered.
 
-        The name of a device type has changed, or how many share a device of it.
+        The name of a device type has changed, or whether and how a device of it is shared. The
+        scheduler does not count them. By device.
 
         Raises:
             HardwareError: A claim can't be read, so it may have them.
@@ -208,10 +233,10 @@ class ClaimBook:
         return {
             name: entry.claim
             for entry in self.require_readable()
-            for held, claims in entry.held()
-            if held not in devices
+            for held in entry.held()
+            if not _is_offered(held, devices)
             for name, each in devices.items()
-            if not each.device.claims.isdisjoint(claims)
+            if not each.device.claims.isdisjoint(held.claims)
         }
 
     # For others
@@ -223,17 +248,16 @@ class ClaimBook:
             HardwareError: A claim can't be read.
         """
         committed = [entry for entry in self.require_readable() if entry.is_committed]
-        return frozenset(device for entry in committed for device, _ in entry.held())
+        return frozenset(held.device for entry in committed for held in entry.held())
 
     def holders(self, pods: Holders) -> Holders:
         """Who has devices: containers of pods, and the claims that can be read."""
         holders = dict(pods)
         for entry in self.entries():
-            holder = Holder(entry.claim.namespace, "", "", entry.claim.name)
-            for want in entry.wants:
-                if want.kind is not Kind.ADMIN:
-                    keys = ((want.own, each) for each in want.ids)
-                    holders |= {key: (*pods.get(key, ()), holder) for key in keys}
+            for held in entry.held():
+                holder = Holder(entry.claim.namespace, "", "", entry.claim.name, held.share.id)
+                key = held.resource, held.id
+                holders[key] = (*holders.get(key, ()), holder)
         return holders
 
     # The files
@@ -293,6 +317,12 @@ class ClaimBook:
         except OSError as error:
             reason = error.strerror or str(error)
             raise HardwareError(f"{path} can't be written: {reason}") from error
+
+
+def _is_offered(held: Held, devices: Mapping[str, DraDevice]) -> bool:
+    """Whether a device that a claim has is offered by its name, as a whole or in shares as then."""
+    found = devices.get(held.device)
+    return found is not None and bool(found.device.shares) == bool(held.share.id)
 
 
 class ClaimHolders:

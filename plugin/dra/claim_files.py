@@ -49,6 +49,8 @@ class GivenDevice:
 
     request: str
     device: str
+    share: str
+    """The id of the share of the device; empty if it is the whole one."""
     edits: ClaimDevice
 
 
@@ -101,21 +103,18 @@ class CdiClaimFiles:
         return ClaimFile(given, content)
 
     def _with_metadata(
-        self, entry: ClaimEntry, given: Iterable[GivenDevice]
+        self, entry: ClaimEntry, given: Sequence[GivenDevice]
     ) -> tuple[GivenDevice, ...]:
         """The devices, the first one of each request with the file of metadata."""
-        if entry.pod_claim is None:
-            return tuple(given)
-        left = {want.request for want in entry.wants}
-        done = []
-        for each in given:
-            if each.request in left:
-                left.remove(each.request)
-                inside = path_in_container(entry.claim, entry.pod_claim, each.request)
-                paths = str(self._metadata_path(entry, each.request)), inside
-                each = replace(each, edits=replace(each.edits, files=(paths,)))  # noqa: PLW2901
-            done.append(each)
-        return tuple(done)
+        firsts = {each.request: each for each in reversed(given)}
+
+        def files(each: GivenDevice) -> tuple[tuple[str, str], ...]:
+            if entry.pod_claim is None or firsts[each.request] is not each:
+                return ()
+            inside = path_in_container(entry.claim, entry.pod_claim, each.request)
+            return ((str(self._metadata_path(entry, each.request)), inside),)
+
+        return tuple(replace(each, edits=replace(each.edits, files=files(each))) for each in given)
 
     def _metadata_path(self, entry: ClaimEntry, request: str) -> Path:
         return self._metadata / entry.claim.uid / f"{request}.json"
@@ -344,10 +343,10 @@ def given_to(
         if [each.resource for each in wants].count(want.resource) > 1:
             suffix = f"_{want.request.upper().replace('-', '_')}"
             envs |= {name + suffix: value for name, value in envs.items()}
-        for name, device in chosen.items():
+        for (name, device), (_, share) in zip(chosen.items(), want.parts(), strict=True):
             # With the claim's UID: runtimes remember what a name means.
             edits = ClaimDevice(f"{uid}-{want.request}-{name}", device.nodes, tuple(envs.items()))
-            given.append(GivenDevice(want.request, name, edits))
+            given.append(GivenDevice(want.request, name, share.id, edits))
     return tuple(given)
 
 

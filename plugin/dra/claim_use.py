@@ -163,7 +163,7 @@ class ClaimUse:
 
     async def _of_claim(self, entry: ClaimEntry, now: float) -> str:
         """Why a claim is used as its ports and the API server tell; empty if it isn't."""
-        ref, names = entry.claim, {name for name, _ in entry.held()}
+        ref, names = entry.claim, {held.device for held in entry.held()}
         if now - self._asked.get(ref.uid, float("-inf")) < ASK_SECONDS:
             return "the API server has it"
         try:

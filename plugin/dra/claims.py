@@ -17,9 +17,10 @@ from typing import Any, Final
 import msgspec
 
 from services.containers.identity import PodRef
-from services.devices.dra import DRIVER
+from services.devices.dra import DRIVER, SHARES
 from services.names import AFU_LENGTHS, check_id
-from services.process.errors import InvalidName, NotAllowed
+from services.pods.quantity import parse_count
+from services.process.errors import InvalidName, InvalidQuantity, NotAllowed
 from services.process.json import UNREADABLE
 from services.process.text import plain, quote
 
@@ -33,6 +34,13 @@ POD_CLAIM: Final = "resource.kubernetes.io/pod-claim-name"
 """The annotation of claims that are made from a template: what the pod calls it."""
 
 _LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+
+
+class Share(msgspec.Struct, frozen=True):
+    """The part of a device that a claim has; without an id it is the whole device."""
+
+    id: str = ""
+    amount: int = 0
 
 
 class ClaimRef(msgspec.Struct, frozen=True):
@@ -64,6 +72,8 @@ class Requested:
     reference: str
     """With the chosen alternative, if it has any: `name/alternative`."""
     devices: tuple[str, ...]
+    shares: tuple[Share, ...]
+    """What it was allocated of each of them."""
     admin: bool
     """Whether it watches devices that others have."""
     config: Config
@@ -108,6 +118,8 @@ class _Result(msgspec.Struct, rename="camel"):
     driver: str = ""
     pool: str = ""
     device: str = ""
+    share_id: str = msgspec.field(default="", name="shareID")
+    consumed_capacity: dict[str, str] | None = None
     admin_access: bool | None = None
 
 
@@ -178,6 +190,7 @@ def read_claim(body: bytes | None, ref: ClaimRef, *, pool: str) -> AllocatedClai
                 name,
                 of_request[0].request,
                 tuple(each.device for each in of_request),
+                tuple(_share(each, ref) for each in of_request),
                 any(each.admin_access for each in of_request),
                 _config(of_request, devices.config or (), ref),
             )
@@ -224,6 +237,18 @@ def _check(results: Iterable[_Result], ref: ClaimRef, pool: str) -> None:
         known.add((each.device, _base(each.request)))
     if not known:
         raise NotAllowed(f"{ref} has no device of driver {DRIVER}")
+
+
+def _share(result: _Result, ref: ClaimRef) -> Share:
+    if not result.share_id:
+        return Share()
+    amounts = result.consumed_capacity or {}
+    try:
+        return Share(result.share_id, parse_count(amounts.get(SHARES, "1")))
+    except InvalidQuantity as error:
+        raise NotAllowed(
+            f"{ref} was allocated a share of {quote(result.device)}: {error}"
+        ) from error
 
 
 def _base(request: str) -> str:

@@ -110,6 +110,7 @@ class ClaimService(DRAPluginServicer, DRAResourceHealthServicer):
                     pool_name=self._pool,
                     device_name=each.device,
                     cdi_device_ids=[each.edits.cdi] if each.edits.cdi else [],
+                    share_id=each.share or None,
                 )
         return answer
 

@@ -75,7 +75,7 @@ class DraDriver:
         self._holders = ClaimHolders(self.book, self.plugin_holders)
         # All that regions offer: a claim says what it is for.
         rules = rules_of(settings, PluginMode.REGION, programs=settings.programs)
-        self.state = NodeState(rules)
+        self.state = NodeState(rules, divides=True)
         self.leftover_claims = self._leftover_claims()
         self.node = NodeService(
             settings,

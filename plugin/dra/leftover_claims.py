@@ -82,9 +82,10 @@ class LeftoverClaims:
                 errors = [self._note(each, known.get(each.claim.uid)) for each in before]
                 self._outage.update("; ".join(filter(None, errors)))
         return {
-            key: Problem(LEFTOVER, self._describe(entry))
+            held.id: Problem(LEFTOVER, self._describe(entry))
             for entry in self._leftover()
-            for key in entry.ids()
+            for held in entry.held()
+            if not held.share.id  # the rest of the device is free
         }
 
     def _note(self, before: ClaimEntry, pods: Collection[str] | None) -> str:

@@ -16,6 +16,7 @@ The kubelet retries after an error or a crash, and the steps that were made cost
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -289,11 +290,14 @@ class Preparation:
 
     async def _holders(self, ref: ClaimRef, wants: tuple[Want, ...]) -> list[str]:
         """Who else has devices that a claim wants for itself."""
-        own = {device for want in wants if want.kind is not Kind.ADMIN for device in want.devices}
+        own = Counter[str]()
+        for want in wants:
+            if want.kind is not Kind.ADMIN:
+                own.update({device: share.amount for device, share in want.parts()})
         if not own:
             return []
         holders, devices = await self._around.plugin.read(), self._around.state.by_name
-        plugin = own & held_by_plugin(devices.values(), holders.keys())
+        plugin = own.keys() & held_by_plugin(devices.values(), holders.keys())
         others = self._book.others(ref.uid, own, devices)
         return [
             *(f"{device} (of {other})" for device, other in sorted(others.items())),

@@ -22,6 +22,8 @@ from plugin.dra.slices import (
     Body,
     Claimed,
     Slice,
+    device_body,
+    has_shares,
     has_taints,
     plan,
     read_slice,
@@ -42,6 +44,7 @@ from services.kube.objects import (
     delete_object,
     read_object,
     replace_object,
+    try_create,
 )
 from services.kube.reflector import Item, Reflector, Store
 from services.node.ledger import Ledger
@@ -131,6 +134,8 @@ class SlicePublisher:
         self._answers: Mapping[str, Answer] | None = None
         """By slice, as of the last round that didn't fail; None before the first one."""
         self._has_taints = True
+        self._is_tried = False
+        """Whether it is known if the API server keeps shares of devices."""
         self._outage = Outage(
             log, "ResourceSlices can't be published", "ResourceSlices are published again"
         )
@@ -203,6 +208,8 @@ class SlicePublisher:
 
     async def _publish(self, inventory: Inventory) -> None:
         ledger = self._state.ledger
+        if not await self._keeps_shares(ledger):
+            return
         programmed, claimed = await self._regions.contents(inventory), self._claimed(ledger)
         # Also those of an earlier process: claims of then may still have the devices.
         shown = shown_attributes(
@@ -220,6 +227,30 @@ class SlicePublisher:
         )
         if self.error or not self._is_published(wanted):
             await self._write(self._client, wanted)
+
+    async def _keeps_shares(self, ledger: Ledger) -> bool:
+        """Whether the API server keeps what says of devices that they have shares, if any do.
+
+        Otherwise a scan is requested, which finds replicas in their place.
+        """
+        # A trial, since nothing else may be stored to learn it from: devices are left out while
+        # claims have replicas of them.
+        divided = [each for each in ledger.by_name.values() if each.device.shares]
+        if self._is_tried or not divided:
+            return True
+        wanted = Slice(f"{slice_name(self._node, 0)}-trial", 1, 1, [device_body(divided[0])])
+        item = self._item(wanted, [])
+        stored = await try_create(self._client, COLLECTION, item, manager=MANAGER)
+        self._is_tried = True
+        if has_shares(read_slice(stored).devices):
+            return True
+        log.warning(
+            "the API server drops shares of devices (DRAConsumableCapacity): each share is"
+            " published as a device"
+        )
+        self._state.divides = False
+        self._state.rescan.request()
+        return False
 
     def _claimed(self, ledger: Ledger) -> Claimed:
         """The devices that claims have."""
@@ -260,19 +291,20 @@ class SlicePublisher:
     async def _write_slice(
         self, client: ClusterClient, wanted: Slice, stored: NamedObject | None
     ) -> NamedObject:
-        spec = slice_spec(self._node, wanted)
         if stored is not None:
-            written = await replace_object(
-                client, stored, stored.item | {"spec": spec}, manager=MANAGER
-            )
+            spec = {"spec": slice_spec(self._node, wanted)}
+            written = await replace_object(client, stored, stored.item | spec, manager=MANAGER)
             self._writes.labels("updated").inc()
             return written
-        owner = await self._owner(client)
-        metadata = {"name": wanted.name, "ownerReferences": [owner]}
-        item = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
+        item = self._item(wanted, [await self._owner(client)])
         created = await create_object(client, COLLECTION, item, manager=MANAGER)
         self._writes.labels("created").inc()
         return created
+
+    def _item(self, wanted: Slice, owners: list[dict[str, object]]) -> dict[str, Any]:
+        metadata = {"name": wanted.name, "ownerReferences": owners}
+        spec = slice_spec(self._node, wanted)
+        return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
 
     async def _owner(self, client: ClusterClient) -> dict[str, object]:
         # Read each time: a Node that was made anew has another UID, and by the old one the garbage

@@ -15,6 +15,7 @@ from services.devices.dra import (
     API_VERSION,
     CONTENT,
     DRIVER,
+    SHARES,
     Attributes,
     DraDevice,
     carried,
@@ -37,6 +38,9 @@ MAX_NODE: Final = 230
 
 UNHEALTHY: Final = f"{DRIVER}/unhealthy"
 """Key of the taint of an unhealthy device; its value is the reason."""
+
+MULTIPLE: Final = "allowMultipleAllocations"
+"""The field of a device of which several claims may have shares."""
 
 _KINDS: Final[Mapping[type, str]] = {bool: "bool", int: "int", str: "string"}
 
@@ -113,6 +117,13 @@ def slices(
 def device_body(device: DraDevice) -> Body:
     """A device in JSON; one that is unhealthy has a taint."""
     body: Body = {"name": device.name, "attributes": typed_attributes(device.attributes)}
+    if shares := device.device.shares:
+        # Without a default, a request that names no capacity would get all shares.
+        policy = {"default": "1", "validRange": {"min": "1", "step": "1"}}
+        body |= {
+            MULTIPLE: True,
+            "capacity": {SHARES: {"value": str(shares), "requestPolicy": policy}},
+        }
     if not device.device.healthy:
         reason = device.device.reasons[0].code
         body["taints"] = [{"key": UNHEALTHY, "value": reason, "effect": "NoSchedule"}]
@@ -152,6 +163,11 @@ def read_slice(item: Mapping[str, Any]) -> Slice:
 def has_taints(devices: Iterable[Body]) -> bool:
     """Whether a device has one."""
     return any("taints" in each for each in devices)
+
+
+def has_shares(devices: Iterable[Body]) -> bool:
+    """Whether claims may have shares of a device."""
+    return any(each.get(MULTIPLE) for each in devices)
 
 
 def in_order(devices: Iterable[DraDevice], shown: Mapping[str, Attributes]) -> list[DraDevice]:

@@ -10,13 +10,13 @@ Who decides about the function of a region, in this order:
 A mapping may repeat what a class says; a claim that contradicts its class is refused.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
 
-from plugin.dra.claims import AllocatedClaim, Config, Requested
+from plugin.dra.claims import AllocatedClaim, Config, Requested, Share
 from services.containers.identity import PodRef
 from services.containers.permission import (
     Enforce,
@@ -65,7 +65,7 @@ class Kind(StrEnum):
 class Want(msgspec.Struct, frozen=True):
     """A request's function and its devices. Stored on the disk: files of other versions are read.
 
-    `devices`, `ids`, `claims` and `attributes` have the same order.
+    `devices`, `ids`, `claims`, `attributes` and `shares` have the same order.
     """
 
     request: str
@@ -87,6 +87,12 @@ class Want(msgspec.Struct, frozen=True):
     """The request with the chosen alternative: `name/alternative`."""
     attributes: tuple[dict[str, Value], ...] = ()
     """Those of each device when this was decided; none if an older version has written it."""
+    shares: tuple[Share, ...] = ()
+    """The part of each device that it has; none if an older version has written it."""
+
+    def parts(self) -> Iterator[tuple[str, Share]]:
+        """Each device, and the part that it has of it."""
+        return zip(self.devices, self.shares or (Share(),) * len(self.devices), strict=True)
 
     @property
     def wanted(self) -> WantedFunctions:
@@ -148,10 +154,14 @@ def require_healthy(wants: Iterable[Want], devices: Mapping[str, DraDevice]) -> 
 def require_unchanged(wants: Iterable[Want], claim: AllocatedClaim) -> None:
     """Raise `DeviceBusy` for a claim that was allocated other devices since."""
     # Its containers may have the old ones, which nobody would give back.
-    before = {(want.request, device) for want in wants for device in want.devices}
-    now = {(each.name, device) for each in claim.requests for device in each.devices}
+    before = {(want.request, device, part) for want in wants for device, part in want.parts()}
+    now = {
+        (each.name, device, part)
+        for each in claim.requests
+        for device, part in zip(each.devices, each.shares, strict=True)
+    }
     if before != now:
-        old = sorted({device for _, device in before})
+        old = sorted({device for _, device, _ in before})
         raise DeviceBusy(
             f"{claim.ref} was allocated other devices meanwhile, and still has {listing(old)} on"
             " this node: delete its pods; if no container uses the claim any more:"
@@ -320,6 +330,7 @@ class _Decision:
             interface,
             self.request.reference,
             tuple({**each, **content} for each in self.attributes),
+            self.request.shares,
         )
 
 

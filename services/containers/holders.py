@@ -26,13 +26,14 @@ def served(domains: Iterable[str]) -> tuple[str, ...]:
 class Holder:
     """A container that has a device; namespace and pod are empty if only the pod's UID is known.
 
-    Of a DRA claim, pod and container are empty.
+    Of a DRA claim, pod and container are empty; `share` is the id of its share of the device.
     """
 
     namespace: str
     pod: str
     container: str
     claim: str = ""
+    share: str = ""
 
     def __str__(self) -> str:
         if self.claim:

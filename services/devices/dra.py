@@ -27,6 +27,9 @@ CONTENT: Final = ("afuID", "program")
 CARD: Final = "card"
 """The attribute that names the physical device: all its shares have it, and no other device."""
 
+SHARES: Final = "shares"
+"""The capacity of a device of which several claims may have shares."""
+
 PCI_BUS_ID: Final = "resource.kubernetes.io/pciBusID"
 PCIE_ROOT: Final = "resource.kubernetes.io/pcieRoot"
 NUMA_NODE: Final = "resource.kubernetes.io/numaNode"

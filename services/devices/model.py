@@ -263,7 +263,9 @@ class Device:
     attributes: tuple[tuple[str, Value], ...] = ()
     """What its type says of it, and the kernel; an FPGA's are made from its card."""
     share: int | None = None
-    """Its number among the shares (`sharing.replicas`) of one device; None if it isn't shared."""
+    """Its number among the shares (`sharing.replicas`) of one device; None if it is no share."""
+    shares: int | None = None
+    """The number of shares that claims can have of it; None if it is given away as a whole."""
 
     @property
     def whole_id(self) -> str:

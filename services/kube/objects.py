@@ -77,6 +77,16 @@ async def create_object(
     return NamedObject(path, _decode_object(answer.body, path), answer.date)
 
 
+async def try_create(
+    client: ClusterClient, collection: str, item: dict[str, Any], *, manager: str = MANAGER
+) -> dict[str, Any]:
+    """The object that the API server would store for `item`; nothing is stored."""
+    params = {"fieldManager": manager, "dryRun": "All"}
+    answer = await client.request("POST", collection, params=params, body=item)
+    client.expect(answer, f"POST {collection}")
+    return _decode_item(answer.body, collection)
+
+
 async def replace_object(
     client: ClusterClient, read: NamedObject, item: dict[str, Any], *, manager: str = MANAGER
 ) -> NamedObject:
@@ -107,15 +117,18 @@ async def delete_object(client: ClusterClient, read: NamedObject) -> None:
 def _decode_object(body: bytes, path: str) -> dict[str, Any]:
     if len(body) > MAX_OBJECT:  # decoded, it could take twenty times as much
         raise TooLong(f"{path} can't be read: it has more than {MAX_OBJECT} bytes")
-    try:
-        item = msgspec.json.decode(body)
-    except UNREADABLE as error:
-        raise ClusterError(f"{path} can't be read: {plain(str(error), 200)}") from error
-    metadata = item.get("metadata") if isinstance(item, dict) else None
+    item = _decode_item(body, path)
+    metadata = item.get("metadata")
     if not isinstance(metadata, dict) or not metadata.get("resourceVersion"):
         raise ClusterError(f"{path} can't be read: it has no metadata.resourceVersion")
-    obj: dict[str, Any] = item
-    return obj
+    return item
+
+
+def _decode_item(body: bytes, path: str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(body, type=dict[str, Any])
+    except UNREADABLE as error:
+        raise ClusterError(f"{path} can't be read: {plain(str(error), 200)}") from error
 
 
 @dataclass(frozen=True, slots=True)

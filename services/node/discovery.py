@@ -18,8 +18,8 @@ log = structlog.get_logger(component="node")
 class ReadsWorld(Protocol):
     """Reads a node."""
 
-    async def read(self) -> World:
-        """Read the node once."""
+    async def read(self, *, divides: bool) -> World:
+        """Read the node once, as `WorldReader` does."""
 
 
 class Discovery:
@@ -55,7 +55,8 @@ class Discovery:
 
     async def run_once(self) -> None:
         """Scan once, and take the ledger a step further."""
-        world, state = await self._reader.read(), self._state
+        state = self._state
+        world = await self._reader.read(divides=state.divides)
         world = replace(world, attempts=state.attempts)
         before, state.attempts = state.ledger, {}
         state.ledger = step(before, world, time.monotonic())

@@ -116,13 +116,13 @@ class WorldReader:
         """The subsystems whose uevents ask for a reading."""
         return FPGA_SUBSYSTEMS | (self._types.subsystems if self._types else frozenset())
 
-    async def read(self) -> World:
-        """Read the node once."""
+    async def read(self, *, divides: bool = False) -> World:
+        """Read the node once; `divides` says whether claims may have shares of one device."""
         busy = self._calls.busy
         try:
             holders = await self._holders.current()
             (cards, failed), (types, also_failed) = await asyncio.gather(
-                self._read_cards(holders), self._read_types(holders)
+                self._read_cards(holders), self._read_types(holders, divides=divides)
             )
             # Once more, which costs nothing unless it has changed: what was allocated meanwhile
             # must not be offered as something else.
@@ -157,11 +157,13 @@ class WorldReader:
             return None, str(error)
         return inventory, ""
 
-    async def _read_types(self, holders: Holders) -> tuple[TypesReading | None, str]:
+    async def _read_types(
+        self, holders: Holders, *, divides: bool
+    ) -> tuple[TypesReading | None, str]:
         """The devices that types match, or why they can't be read."""
         if self._types is None:
             return None, ""
         try:
-            return await self._types.read(holders), ""
+            return await self._types.read(holders, divides=divides), ""
         except HardwareError as error:
             return None, str(error)

@@ -15,8 +15,10 @@ from services.process.due import Due
 class NodeState:
     """The ledger of a node in one mode: discovery replaces it, everyone else reads it."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: Rules, *, divides: bool = False) -> None:
         self.ledger = Ledger(rules)
+        self.divides = divides
+        """Whether claims may have shares of one device; otherwise its replicas are offered."""
         self.rescan = Due()
         """To ask for a scan before the interval is over."""
         self.attempts: Attempts = {}

@@ -6,10 +6,13 @@ them back to let a later one fit; the README lists what else is left out.
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
+from uuid import uuid4
 
+from services.devices.dra import SHARES
 from simulator.apiserver.crd import compile_expression
 from simulator.apiserver.resources import Json
 
@@ -28,6 +31,12 @@ class Device:
     def key(self) -> Key:
         return self.driver, self.pool, self.spec["name"]
 
+    @property
+    def shares(self) -> int:
+        """How many shares it has for several claims; 0 if one claim gets it as a whole."""
+        is_shared = self.spec.get("allowMultipleAllocations")
+        return int(self.spec["capacity"][SHARES]["value"]) if is_shared else 0
+
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
@@ -36,11 +45,16 @@ class _Choice:
     request: str
     class_name: str
     devices: tuple[Device, ...]
+    amount: int = 1
+    """Shares of each device that has any."""
 
     def results(self) -> Iterator[Json]:
         for one in self.devices:
             result: Json = {"request": self.request, "driver": one.driver, "pool": one.pool}
-            yield result | {"device": one.spec["name"]}
+            result |= {"device": one.spec["name"]}
+            if one.shares:
+                result |= {"shareID": str(uuid4()), "consumedCapacity": {SHARES: str(self.amount)}}
+            yield result
 
 
 class Inventory:
@@ -50,6 +64,8 @@ class Inventory:
         self, slices: Iterable[Json], classes: Iterable[Json], claims: Iterable[Json]
     ) -> None:
         self.taken: set[Key] = set()
+        self.used = Counter[Key]()
+        """Shares that claims have."""
         for claim in claims:
             self.take((claim.get("status") or {}).get("allocation"))
         self._slices: dict[str, list[Json]] = {}
@@ -64,7 +80,11 @@ class Inventory:
     def take(self, allocation: Json | None) -> None:
         """Count the devices of a claim's allocation as taken."""
         for result in (allocation or {}).get("devices", {}).get("results") or []:
-            self.taken.add((result["driver"], result["pool"], result["device"]))
+            key = (result["driver"], result["pool"], result["device"])
+            if "shareID" in result:
+                self.used[key] += int(result["consumedCapacity"][SHARES])
+            else:
+                self.taken.add(key)
 
     def class_of(self, resource: str) -> str:
         """The class that serves an extended resource; empty if there is none."""
@@ -72,24 +92,33 @@ class Inventory:
 
     def allocate(self, specs: Sequence[Json], node: str) -> list[Json] | None:
         """The `status.allocation` of each of a pod's claims on a node, None if one gets none."""
-        taken, found = set(self.taken), []
+        taken, used, found = set(self.taken), Counter(self.used), []
         devices = list(_devices(self._slices.get(node, ())))
         for spec in specs:
             choices = []
             for request in spec["devices"].get("requests") or []:
-                choice = self._choose(request, [one for one in devices if one.key not in taken])
+                free = [one for one in devices if one.key not in taken]
+                choice = self._choose(request, free, used)
                 if choice is None:
                     return None
-                taken.update(one.key for one in choice.devices)
+                taken.update(one.key for one in choice.devices if not one.shares)
+                used.update({one.key: choice.amount for one in choice.devices if one.shares})
                 choices.append(choice)
             found.append(self._allocation(spec["devices"], choices, node))
         return found
 
-    def _choose(self, request: Json, free: Sequence[Device]) -> _Choice | None:
+    def _choose(self, request: Json, free: Sequence[Device], used: Counter[Key]) -> _Choice | None:
         for name, wanted in _alternatives(request):  # the first that fits counts
             count = wanted.get("count", 1)
-            chosen = itertools.islice((one for one in free if self._fits(wanted, one)), count)
-            choice = _Choice(name, wanted["deviceClassName"], tuple(chosen))
+            amount = int((wanted.get("capacity") or {}).get("requests", {}).get(SHARES, 1))
+            fitting = (
+                one
+                for one in free
+                if not one.shares or used[one.key] + amount <= one.shares
+                if self._fits(wanted, one)
+            )
+            chosen = itertools.islice(fitting, count)
+            choice = _Choice(name, wanted["deviceClassName"], tuple(chosen), amount)
             if len(choice.devices) == count:
                 return choice
         return None

@@ -7,8 +7,8 @@ from simulator.apiserver.resources import Json
 from simulator.apiserver.store import timestamp
 
 
-def complete(item: Json, old: Json | None, *, taints: bool) -> None:
-    """Date the taints of a slice as a server does, or drop them where it does not know them."""
+def complete(item: Json, old: Json | None, *, taints: bool, shares: bool) -> None:
+    """Date the taints of a slice as a server does; drop taints and shares that it doesn't know."""
     dated = {
         (device["name"], *_identity(taint)): taint.get("timeAdded")
         for device in (old or {"spec": {}})["spec"].get("devices") or []
@@ -17,6 +17,10 @@ def complete(item: Json, old: Json | None, *, taints: bool) -> None:
     for device in item["spec"].get("devices") or []:
         if not taints:
             device.pop("taints", None)
+        if not shares:
+            device.pop("allowMultipleAllocations", None)
+            for capacity in (device.get("capacity") or {}).values():
+                capacity.pop("requestPolicy", None)
         for taint in device.get("taints") or []:
             taint.setdefault(
                 "timeAdded", dated.get((device["name"], *_identity(taint))) or timestamp()

@@ -52,6 +52,8 @@ class Options:
     """Whether pods are bound to nodes."""
     device_taints: bool = True
     """Whether ResourceSlices may have taints; otherwise they are dropped (before 1.36)."""
+    device_shares: bool = True
+    """Whether devices may have shares (DRAConsumableCapacity); otherwise that is dropped."""
 
 
 class ApiServerStandIn:
@@ -73,7 +75,13 @@ class ApiServerStandIn:
         self._app = App(
             store=self.store,
             table=self.table,
-            writer=Writer(self.store, self.table, admission, device_taints=options.device_taints),
+            writer=Writer(
+                self.store,
+                self.table,
+                admission,
+                device_taints=options.device_taints,
+                device_shares=options.device_shares,
+            ),
             token=token_urlsafe(),
             faults=self.faults,
         )

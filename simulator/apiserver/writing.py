@@ -49,12 +49,19 @@ _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 
 class Writer:
     def __init__(
-        self, store: Store, table: ResourceTable, admission: Admission, *, device_taints: bool
+        self,
+        store: Store,
+        table: ResourceTable,
+        admission: Admission,
+        *,
+        device_taints: bool,
+        device_shares: bool,
     ) -> None:
         self._store = store
         self._table = table
         self._admission = admission
         self._device_taints = device_taints
+        self._device_shares = device_shares
 
     async def create(self, call: ApiCall, body: Json) -> Json:
         target, resource = call.target, call.target.resource
@@ -67,7 +74,7 @@ class Writer:
         if resource is PODS:
             pods.admit(item)
         elif resource is SLICES:
-            slices.complete(item, None, taints=self._device_taints)
+            slices.complete(item, None, taints=self._device_taints, shares=self._device_shares)
         operation = Operation(call, "CREATE", metadata.get("name") or "")
         item = await self._admission.mutate(operation, item)
         self._fill_system_fields(resource, item)
@@ -131,7 +138,7 @@ class Writer:
                 metadata[name] = kept[name]
         item = _allowed_parts(call.target, old, item)
         if resource is SLICES:
-            slices.complete(item, old, taints=self._device_taints)
+            slices.complete(item, old, taints=self._device_taints, shares=self._device_shares)
         if _without_metadata(item) != _without_metadata(old):
             item["metadata"]["generation"] = kept.get("generation", 1) + 1
         operation = Operation(call, "UPDATE", call.target.name, old)

@@ -264,7 +264,7 @@ def _device(device: pb.Device) -> dict[str, Any]:
     return {
         "PoolName": device.pool_name,
         "DeviceName": device.device_name,
-        "ShareID": None,
+        "ShareID": device.share_id or None,
         "RequestNames": [*device.request_names],
         "CDIDeviceIDs": [*device.cdi_device_ids],
     }

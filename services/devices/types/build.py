@@ -65,8 +65,11 @@ class Matched:
     """What is wrong with it, besides its nodes."""
 
 
-def make_devices(of: DeviceType, seen: Matched) -> Iterator[Device]:
-    """Yield the devices that a matched device is: one, or its replicas."""
+def make_devices(of: DeviceType, seen: Matched, *, divides: bool = False) -> Iterator[Device]:
+    """Yield the devices that a matched device is: one, or its replicas.
+
+    `divides` says whether claims may have shares of one device.
+    """
     nodes, missing = _nodes(seen)
     problems = [*seen.problems, *missing]
     counted = (each.number for each in nodes if each.number and each.number != VFIO)
@@ -91,6 +94,9 @@ def make_devices(of: DeviceType, seen: Matched) -> Iterator[Device]:
     replicas = of.spec.sharing.replicas
     if replicas == 1:
         yield device
+        return
+    if divides and of.spec.sharing.dra == "capacity":
+        yield replace(device, shares=replicas)
         return
     for number in range(replicas):
         own = f"{seen.id}-r{number}"

@@ -252,6 +252,8 @@ class Sharing(_Strict, frozen=True):
     """How many containers may have the same device."""
 
     replicas: Annotated[int, Meta(ge=1, le=128)] = 1
+    dra: Literal["capacity", "replicas"] = "capacity"
+    """How slices show it: as one device with a capacity of shares, or as a device for each."""
 
 
 class Spec(_Strict, frozen=True):

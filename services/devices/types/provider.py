@@ -107,8 +107,12 @@ class DeviceTypes:
         classes |= {NODES for term in terms if term.path}
         return frozenset(classes | {"pci", "usb", "vfio"}) if terms else frozenset()
 
-    async def read(self, held: Allocated) -> TypesReading:
-        """The devices now, and problems of the types; `held` is what containers have.
+    async def read(self, held: Allocated, *, divides: bool = False) -> TypesReading:
+        """The devices now, and problems of the types.
+
+        Args:
+            held: The devices that containers have.
+            divides: As for `make_devices`.
 
         Raises:
             HardwareError: Nothing can be found out.
@@ -129,7 +133,7 @@ class DeviceTypes:
             Call(
                 f"{each.of.name} {each.first.folder or each.first.name}",
                 f"reading {each.first.name}",
-                partial(_read, tree, each, ids, held),
+                partial(_read, tree, each, ids, held, divides=divides),
             )
             for each in named
         ]
@@ -242,6 +246,8 @@ def _read(
     named: _Named,
     afu_ids: Mapping[str, Answer],
     held: Allocated,
+    *,
+    divides: bool,
 ) -> _Read:
     """Read a device: which of its parts are of the type after all, their attributes, and nodes."""
     of, parts, wrong, problems = named.of, [], [], list[Problem]()
@@ -276,7 +282,7 @@ def _read(
     nodes = [*zip(of.spec.sources, nodes_of_sources, strict=True)]
     card, fact = subjects[0].name, parts[0][1]
     seen = Matched(named.id, card, fact, nodes, addresses, frozenset(claims), tuple(problems))
-    return tuple(make_devices(of, seen))
+    return tuple(make_devices(of, seen, divides=divides))
 
 
 def _engine_problem(tree: SysTree, group: Group) -> Problem | None:

@@ -30,15 +30,15 @@ def book(tmp_path: Path) -> ClaimBook:
 
 
 def test_others_have_what_they_reserved(book: ClaimBook) -> None:
-    assert book.others("a", {"d"}, {}) == {}
+    assert book.others("a", {"d": 0}, {}) == {}
     book.reserve(of("a"), (WANT,))
-    assert book.others("a", {"d"}, {}) == {}
-    assert book.others("b", {"d"}, {}) == {"d": of("a")}
+    assert book.others("a", {"d": 0}, {}) == {}
+    assert book.others("b", {"d": 0}, {}) == {"d": of("a")}
     unfinished = book.path("a").with_name(".a.json.new")
     unfinished.touch()
     book.remove("a")
     assert not unfinished.exists()
-    assert book.others("b", {"d"}, {}) == {}
+    assert book.others("b", {"d": 0}, {}) == {}
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_device_with_another_name_is_still_the_claims(
     }
     had = msgspec.structs.replace(WANT, devices=("nec-1",), claims=(("1", "240:0"),))
     book.commit(of("a"), (had,))
-    assert book.others("b", now.keys(), devices) == dict.fromkeys(others, of("a"))
+    assert book.others("b", dict.fromkeys(now, 0), devices) == dict.fromkeys(others, of("a"))
     assert book.renamed(devices).keys() == others - {"nec-1"}
 
 
@@ -81,7 +81,7 @@ def test_a_claim_is_what_was_written_last_in_this_boot(tmp_path: Path) -> None:
 
 def test_who_watches_a_device_has_it_not(book: ClaimBook) -> None:
     book.reserve(of("a"), (msgspec.structs.replace(WANT, kind=Kind.ADMIN),))
-    assert (book.others("b", {"d"}, {}), book.holders({})) == ({}, {})
+    assert (book.others("b", {"d": 0}, {}), book.holders({})) == ({}, {})
 
 
 @pytest.mark.parametrize("uid", ["", "../a", "a/b", "a" * 65, ".a"])
@@ -101,7 +101,7 @@ def test_nothing_is_free_while_a_claim_cannot_be_read(book: ClaimBook) -> None:
     book.reserve(of("b"), ())
     book.path("a").write_text("{")
     unreadable = r"a\.json can't be read: .*once no container uses that claim: .* release a"
-    for ask in (book.committed, lambda: book.others("c", {"d"}, {})):
+    for ask in (book.committed, lambda: book.others("c", {"d": 0}, {})):
         with pytest.raises(HardwareError, match=unreadable):
             ask()
     assert [*book.holders({})] == []
@@ -109,12 +109,12 @@ def test_nothing_is_free_while_a_claim_cannot_be_read(book: ClaimBook) -> None:
     with pytest.raises(HardwareError, match=unreadable):
         asyncio.run(ClaimHolders(book, NoPods()).read())
     book.remove("a")
-    assert book.others("c", {"d"}, {}) == {}
+    assert book.others("c", {"d": 0}, {}) == {}
 
 
 def test_nothing_is_free_while_the_folder_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "claims").touch()
     book = ClaimBook(tmp_path / "claims")
     with pytest.raises(HardwareError, match="claims can't be read: Not a directory"):
-        book.others("c", {"d"}, {})
+        book.others("c", {"d": 0}, {})
     assert book.entries() == ()

@@ -26,7 +26,7 @@ class Setting:
         self.discovery = Discovery(self.state, self, Recorder(), interval=0.01)
         self.due = self.state.follow()
 
-    async def read(self) -> World:
+    async def read(self, *, divides: bool) -> World:  # noqa: ARG002 - the protocol's
         self.reads += 1
         return self.world
 

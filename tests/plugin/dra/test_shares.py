@@ -1,0 +1,209 @@
+"""Shares of a device of a type: one device in the slice, of which several claims have a part."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+import yaml
+from structlog.testing import capture_logs
+
+from services.containers.holders import Holder
+from simulator.apiserver.standin import ApiServerStandIn, Options
+from simulator.cards import Rack
+from simulator.devices import DeviceTree
+from tests.plugin.dra.support import Bed, Dra, claim, result
+from tests.plugin.support import is_ready
+from tests.support import eventually_async
+
+pytestmark = pytest.mark.anyio
+
+RESOURCE: Final = "device.accelbind.dev/random"
+WHOLE: Final = "random-hw-random"
+REPLICA: Final = f"{WHOLE}-r0"
+
+
+def share(number: int, amount: int = 1, request: str = "r") -> dict[str, Any]:
+    """A part of the device, as the scheduler allocates it."""
+    consumed = {"shares": str(amount)}
+    return result(WHOLE, request, shareID=f"share-{number}", consumedCapacity=consumed)
+
+
+class Node:
+    """A device of which several claims may have a part."""
+
+    def __init__(self, bed: Bed) -> None:
+        self.bed = bed
+        self.types = bed.folder / "types"
+        self.types.mkdir()
+        DeviceTree(bed.folder / "root").entry("", "misc", "hw_random", "10:183", "hwrng")
+        bed.api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "uid": "u1"}})
+
+    def write_type(self, name: str = "random", **sharing: object) -> None:
+        item = {
+            "apiVersion": "accelbind.dev/v1alpha1",
+            "kind": "DeviceType",
+            "metadata": {"name": name},
+            "spec": {
+                "match": [{"class": {"name": "misc", "entry": ["hw_random"]}}],
+                "resource": {"domain": "device.accelbind.dev", "name": "random"},
+                "sharing": sharing,
+            },
+        }
+        (self.types / "type.yaml").write_text(yaml.safe_dump(item))
+
+    @asynccontextmanager
+    async def running(self, **settings: Any) -> AsyncIterator[Dra]:
+        async with self.bed.running(device_types=self.types, **settings) as dra:
+            await self.bed.register()
+            await eventually_async(lambda: is_ready(dra.plugin))
+            yield dra
+
+    def published(self) -> dict[str, Any]:
+        slices = self.bed.api.objects("ResourceSlice")
+        return {one["name"]: one for each in slices for one in each["spec"]["devices"]}
+
+    async def until_published(self, *names: str) -> None:
+        await eventually_async(lambda: sorted(self.published()) == sorted(names), timeout=20)
+
+
+@pytest.fixture
+def node(bed: Bed) -> Node:
+    return Node(bed)
+
+
+async def test_a_shared_device_is_one_device_with_a_capacity(node: Node) -> None:
+    node.write_type(replicas=100)
+    async with node.running():
+        await node.until_published(WHOLE)
+    (device,) = node.published().values()
+    assert device["allowMultipleAllocations"] is True
+    policy = {"default": "1", "validRange": {"min": "1", "step": "1"}}
+    assert device["capacity"] == {"shares": {"value": "100", "requestPolicy": policy}}
+    assert device["attributes"]["card"] == {"string": "hw-random"}
+
+
+async def test_a_type_can_keep_its_replicas(node: Node) -> None:
+    node.write_type(replicas=2, dra="replicas")
+    async with node.running():
+        await node.until_published(REPLICA, f"{WHOLE}-r1")
+    assert not any(
+        {"capacity", "allowMultipleAllocations"} & each.keys() for each in node.published().values()
+    )
+
+
+async def test_claims_have_parts_of_one_device_until_nothing_is_left(node: Node) -> None:
+    node.write_type(replicas=3)
+    bed = node.bed
+    first, second = claim("a", share(1)), claim("b", share(2, 2))
+    async with node.running() as dra:
+        for each, number in ((first, 1), (second, 2)):
+            (device,) = (await bed.ready(each)).devices
+            assert (device.device_name, device.share_id) == (WHOLE, f"share-{number}")
+        assert dra.parts.book.holders({}) == {
+            (RESOURCE, "hw-random"): (
+                Holder("ns", "", "", "a", "share-1"),
+                Holder("ns", "", "", "b", "share-2"),
+            )
+        }
+        third = claim("c", share(3))
+        bed.api.put(third)
+        dra.parts.preparation.ends = True  # it would wait for a part that is given back
+        refused = (await bed.prepare(third))["c"].error
+        assert f"others still have {WHOLE} (of claim ns/" in refused
+        await bed.unprepare(first)
+        await bed.ready(third)
+    # As after a restart of driver and kubelet: the parts are counted as before.
+    async with node.running() as dra:
+        await node.until_published(WHOLE)
+        for each in (second, third):
+            await bed.ready(each)
+        dra.parts.preparation.ends = True
+        assert "others still have" in await bed.refused(claim("d", share(4)))
+        await bed.unprepare(second, third)
+        await bed.ready(claim("e", share(5, 3)))
+
+
+async def test_two_requests_of_a_claim_have_parts_of_one_device(node: Node) -> None:
+    node.write_type(replicas=2)
+    both = claim("a", share(1, request="one"), share(2, request="two"))
+    async with node.running() as dra:
+        done = await node.bed.ready(both)
+        assert [each.share_id for each in done.devices] == ["share-1", "share-2"]
+        names = {each for device in done.devices for each in device.cdi_device_ids}
+        assert len(names) == 2
+        dra.parts.preparation.ends = True
+        assert "others still have" in await node.bed.refused(claim("b", share(3)))
+
+
+async def test_a_device_is_withheld_while_claims_have_replicas_of_it(node: Node) -> None:
+    """As after an update of a driver that published replicas, or of a type."""
+    node.write_type(replicas=2, dra="replicas")
+    old, new = claim("old", result(REPLICA)), claim("new", share(1))
+    async with node.running() as dra:
+        await node.until_published(REPLICA, f"{WHOLE}-r1")
+        await node.bed.ready(old)
+        file = node.bed.cdi(old)
+        node.write_type(replicas=2)
+        await node.until_published()
+        dra.parts.preparation.ends = True
+        assert "others still have" in await node.bed.refused(new)
+    async with node.running():
+        await node.until_published()
+        assert node.bed.cdi(old) == file  # its containers may restart
+        await node.bed.unprepare(old)
+        await node.until_published(WHOLE)
+        await node.bed.ready(new)
+        node.write_type(replicas=2, dra="replicas")
+        await node.until_published()
+        node.write_type()
+        await node.until_published()
+        await node.bed.unprepare(new)
+        await node.until_published(WHOLE)
+    assert "capacity" not in node.published()[WHOLE]
+
+
+async def test_a_leftover_claim_leaves_the_rest_of_a_device_healthy(node: Node) -> None:
+    node.write_type(replicas=2)
+    checkpoint = node.bed.folder / "k/dra_manager_state"
+    checkpoint.write_text('{"Data": "{\\"ClaimInfoStateList\\": []}", "Checksum": 0}')
+    async with node.running() as dra:
+        await node.bed.ready(claim("a", share(1)))
+        entries = dra.parts.book.entries
+        await eventually_async(lambda: [each.is_leftover for each in entries()] == [True])
+        await node.until_published(WHOLE)
+        assert await dra.parts.leftover_claims.problems() == {}
+        assert "taints" not in node.published()[WHOLE]
+
+
+@pytest.fixture
+async def old_server(node: Node, anyio_backend: str) -> AsyncIterator[Node]:  # noqa: ARG001 - async fixtures of anyio need it
+    """A node whose API server drops what says that devices have shares."""
+    folder = node.bed.folder / "old"
+    folder.mkdir()
+    async with ApiServerStandIn(folder, Options(schedule=False, device_shares=False)) as api:
+        bed = replace(node.bed, api=api, rack=Rack(node.bed.folder / "root"))
+        node.bed = bed
+        api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "uid": "u1"}})
+        yield node
+
+
+async def test_on_a_server_that_drops_shares_replicas_are_published(old_server: Node) -> None:
+    node, old = old_server, claim("old", result(REPLICA))
+    node.write_type(replicas=2)
+    both = REPLICA, f"{WHOLE}-r1"
+    with capture_logs() as logs:
+        async with node.running():
+            await node.until_published(*both)
+            await node.bed.ready(old)
+    assert "the API server drops shares" in str(logs)
+    # Claims of an earlier process keep nothing from being published.
+    async with node.running():
+        await node.until_published(*both)
+    stored = [
+        each.request.method
+        for each in node.bed.api.seen
+        if "/resourceslices" in each.request.path and each.request.query.get("dryRun") != "All"
+    ]
+    assert [each for each in stored if each != "GET"] == ["POST"]
