@@ -13,6 +13,7 @@ import grpc.aio
 from plugin.dra.book import FOLDER as CLAIMS
 from plugin.dra.book import ClaimBook, ClaimEntry, ClaimHolders
 from plugin.dra.claim_files import METADATA, CdiClaimFiles
+from plugin.dra.claim_reports import ClaimReports
 from plugin.dra.claim_use import ClaimUse
 from plugin.dra.driver import ClaimService
 from plugin.dra.leftover_claims import LeftoverClaims
@@ -104,6 +105,7 @@ class DraDriver:
         self.upkeep = ClaimUpkeep(
             self.book, self._files, self.preparation, self.state, kept=process.files
         )
+        self.reports = ClaimReports(connection, self.book, self.state, pool=settings.node_name)
         self.leftover_resources = LeftoverResources(
             process.folder,
             settings.kubelet_dir,
@@ -196,6 +198,7 @@ class DraDriver:
         yield from self.node.loops()
         yield from self.publisher.loops()
         yield "claims", self.upkeep.run_forever()
+        yield "claim reports", self.reports.run_forever()
         yield "leftover claims", self.leftover_claims.run_forever(self.end_leftover)
         yield "leftover resources", self.leftover_resources.withdraw_forever()
         yield (

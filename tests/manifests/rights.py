@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from itertools import product
 from typing import NamedTuple
 
+from services.devices.dra import DRIVER
 from simulator.apiserver.http_server import Request
 from simulator.apiserver.resources import parse
 from simulator.apiserver.standin import ApiServerStandIn
@@ -64,6 +65,9 @@ def asked(api: ApiServerStandIn) -> set[Access]:
         resource = target.resource.plural + (f"/{target.subresource}" if target.subresource else "")
         made = Access(verb, target.resource.group, resource, target.namespace, target.name)
         found.add(made)
+        if made.resource == "resourceclaims/status":  # the API server asks for it then
+            driver = made._replace(resource="resourceclaims/driver", name=DRIVER)
+            found.add(driver._replace(verb=f"associated-node:{verb}"))
         if verb == "patch" and seen.code == CREATED:  # server-side apply needs both verbs then
             found.add(made._replace(verb="create"))
     return found

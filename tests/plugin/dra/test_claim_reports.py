@@ -1,0 +1,146 @@
+"""The devices of claims in their status: who has which, and whether it is healthy."""
+
+import json
+from functools import partial
+from typing import Any, Final
+
+import pytest
+
+from plugin.dra.book import ClaimEntry
+from plugin.dra.claim_reports import device_reports
+from plugin.dra.claims import ClaimRef, Share
+from plugin.dra.wants import Kind, Want
+from services.devices.model import Value
+from services.process.problem import Problem
+from simulator.apiserver.http_server import Request
+from simulator.card_faults import Fault
+from simulator.cards import NLB0
+from tests.plugin.dra.support import NEVER, Bed, claim, config, result
+from tests.support import eventually_async
+
+pytestmark = pytest.mark.anyio
+
+HOT: Final = Problem("overheated", "95 degrees")
+OTHER: Final = {
+    "driver": "gpu.example.com",
+    "pool": "n1",
+    "device": "gpu-0",
+    "conditions": [],
+}
+
+
+def writes(bed: Bed) -> list[Any]:
+    """What was written to the status of claims, in turn."""
+    requests = [each.request for each in bed.api.seen]
+    return [json.loads(each.body)["status"]["devices"] for each in requests if is_report(each)]
+
+
+def is_report(request: Request) -> bool:
+    return request.method == "PATCH" and request.path.endswith("/status")
+
+
+def conditions(bed: Bed, name: str) -> list[tuple[str, str]]:
+    """Status and reason of the condition of each device in the status of a claim."""
+    item = bed.api.get("ResourceClaim", name, "ns")
+    assert item is not None
+    devices = item["status"].get("devices") or []
+    return [(each["status"], each["reason"]) for device in devices for each in device["conditions"]]
+
+
+async def test_a_claim_is_reported_once_and_when_the_health_of_its_device_changes(
+    bed: Bed,
+) -> None:
+    fpga = bed.add_fpga()
+    (address,) = bed.rack.addresses
+    item = claim("c", result(fpga), configs=(config(NEVER),))
+    async with bed.running(healthy_after=1):
+        await bed.ready(item)
+        await eventually_async(lambda: conditions(bed, "c") == [("True", "Prepared")])
+        await bed.prepare(item)  # as after a restart of the kubelet
+    ((device,),) = writes(bed)
+    assert device.pop("conditions")[0].pop("lastTransitionTime").endswith("Z")
+    assert device == {
+        "driver": "accelbind.dev",
+        "pool": "n1",
+        "device": fpga,
+        "data": {"type": "fpga", "card": address, "function": NLB0},
+    }
+    async with bed.running(healthy_after=1):
+        bed.rack.break_(address, Fault.OVERHEATED)
+        await eventually_async(lambda: conditions(bed, "c") == [("False", "Unhealthy")])
+        bed.rack.heal(address, Fault.OVERHEATED)
+        await eventually_async(lambda: conditions(bed, "c") == [("True", "Prepared")])
+    assert len(writes(bed)) == 3
+
+
+async def test_claims_are_prepared_without_the_right_to_report_them(bed: Bed) -> None:
+    fpga = bed.add_fpga()
+    item = claim("c", result(fpga), configs=(config(NEVER),))
+    with bed.api.faults.failing(403, matches=is_report):
+        async with bed.running() as dra:
+            await bed.ready(item)
+            await eventually_async(lambda: len(writes(bed)) == 1)
+            for _ in range(3):
+                dra.parts.state.announce()
+                await dra.parts.reports.run_once()
+            assert len(writes(bed)) == 1, "what is forbidden is not tried again and again"
+            assert conditions(bed, "c") == []
+    async with bed.running():
+        await eventually_async(lambda: conditions(bed, "c") == [("True", "Prepared")])
+
+
+@pytest.mark.parametrize("code", [404, 409])
+async def test_a_claim_that_is_gone_or_replaced_is_left_alone(bed: Bed, code: int) -> None:
+    item = claim("c", result(bed.add_fpga()), configs=(config(NEVER),))
+    with bed.api.faults.failing(code, matches=is_report):
+        async with bed.running() as dra:
+            await bed.ready(item)
+            reported = partial(lambda: [bool(e.reported) for e in dra.parts.book.entries()])
+            await eventually_async(lambda: reported() == [True])
+            assert len(writes(bed)) == 1
+
+
+async def test_an_api_server_that_is_away_is_told_later(bed: Bed) -> None:
+    item = claim("c", result(bed.add_fpga()), configs=(config(NEVER),))
+    with bed.api.faults.failing(503, count=2, matches=is_report):
+        async with bed.running():
+            await bed.ready(item)
+            await eventually_async(lambda: conditions(bed, "c") == [("True", "Prepared")])
+
+
+def test_each_share_is_reported_and_a_device_that_two_requests_have_once() -> None:
+    def want(request: str, kind: Kind, share: Share, *functions: str) -> Want:
+        known: tuple[dict[str, Value]] = ({"type": "t", "card": "x"},)
+        return Want(
+            request,
+            kind,
+            ("d",),
+            ("1",),
+            ((),),
+            "a/d",
+            "a/d",
+            "",
+            functions,
+            "",
+            request,
+            known,
+            (share,),
+        )
+
+    wants = (
+        want("one", Kind.PLAIN, Share("s1", 2)),
+        want("two", Kind.PLAIN, Share("s2", 1)),
+        want("all", Kind.ADMIN, Share("s2")),
+    )
+    entry = ClaimEntry(ClaimRef("ns", "c", "u"), "boot", wants)
+    found = device_reports(entry, {"d": (HOT, HOT)}, pool="n1")
+    assert [(each["shareID"], each["data"]["shares"]) for each in found] == [("s1", 2), ("s2", 1)]
+    assert found[0]["conditions"][0] == {
+        "type": "Ready",
+        "status": "False",
+        "reason": "Unhealthy",
+        "message": "overheated: 95 degrees; overheated: 95 degrees",
+    }
+    old = Want("r", Kind.PLAIN, ("d",), ("1",), ((),), "a/d", "a/d")
+    (report,) = device_reports(ClaimEntry(entry.claim, "boot", (old,)), {"d": ()}, pool="n1")
+    assert report["data"] == {}
