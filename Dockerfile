@@ -73,7 +73,7 @@ WORKDIR /
 
 FROM runtime AS plugin
 LABEL org.opencontainers.image.title="accelbind-plugin" \
-      org.opencontainers.image.description="Device plugin: offers a node's FPGAs to its kubelet"
+      org.opencontainers.image.description="Device plugin and DRA driver: serve the accelerators of a node"
 COPY --from=build /opt/accelbind /opt/accelbind
 EXPOSE 9102
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s \

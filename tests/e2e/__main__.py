@@ -19,6 +19,7 @@ PARTS = (
     "running",
     "dra",
     "names",
+    "generic",
     "modes",
     "types",
     "away",

@@ -28,6 +28,7 @@ class Driver:
     """The driver, while it serves."""
 
     hosts: Hosts
+    flags: tuple[str, ...] = ()
     port: int = 0
 
     @property
@@ -46,6 +47,7 @@ class Driver:
                 *("--cdi-dir", str(settings.cdi_dir), "--scan-interval", "1"),
                 *("--healthy-after", "1"),
                 *("--metrics-host", "127.0.0.1", "--metrics-port", "0"),
+                *self.flags,
             ),
             name="dra",
         )
@@ -104,12 +106,12 @@ def with_template(name: str, template: str, script: str = SHOW) -> Json:
 
 
 @contextlib.contextmanager
-def driver_of(hosts: Hosts, count: int) -> Iterator[Driver]:
+def driver_of(hosts: Hosts, count: int, *flags: str) -> Iterator[Driver]:
     """Have the driver serve in the place of the plugin, with classes for all mappings."""
     cluster = hosts.cluster
     hosts.leave()
     hosts.put_functions_back()
-    driver = Driver(hosts)
+    driver = Driver(hosts, flags)
     driver.start()
     try:
         for item in driver.print_classes():
