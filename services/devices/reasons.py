@@ -115,7 +115,7 @@ REASONS: Final[Mapping[str, Reason]] = {
         "there is no /sys below --root", "name the host's root with --root", Effect.NODE
     ),
     "no-driver": Reason(
-        "neither driver's class folder is there",
+        "neither driver's class folder is there, and no device type serves the node",
         "modprobe dfl-pci (in the kernel) or intel-fpga-pci (OPAE), then look again",
         Effect.NODE,
     ),

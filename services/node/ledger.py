@@ -53,6 +53,7 @@ from services.node.repairs import Attempts, still_tried
 from services.process.problem import Problem
 from services.process.text import listing
 
+NO_DRIVER: Final = "no-driver"
 HUNG_IN_DRIVER: Final = "card-hung-in-driver"
 LEAVING: Final = "card-leaving"
 RECOVERING: Final = "recovering"
@@ -202,7 +203,7 @@ def step(ledger: Ledger, world: World, now: float) -> Ledger:
     offer = _as_entered(offer, entries)
     return replace(
         ledger,
-        inventory=Inventory(cards or (), (*fpgas.problems, *types.problems)),
+        inventory=Inventory(cards or (), tuple(_node_problems(fpgas, types))),
         entries=entries,
         offer=ledger.offer if offer == ledger.offer else offer,
         holders=world.holders,
@@ -211,6 +212,12 @@ def step(ledger: Ledger, world: World, now: float) -> Ledger:
         raw=raw,
         tried=still_tried(tried, cards or (), held_parts(world.holders)) if tried else tried,
     )
+
+
+def _node_problems(fpgas: Share, types: Share) -> Iterator[Problem]:
+    """Yield what is wrong with the node; one that serves other devices need have no FPGA."""
+    yield from (each for each in fpgas.problems if each.code != NO_DRIVER or not types.devices)
+    yield from types.problems
 
 
 # 1. Cards that are worked on ----------------------------------------------------------------------

@@ -249,6 +249,14 @@ def test_one_kind_of_devices_stays_while_it_can_not_be_read() -> None:
         assert [each.id for each in left.offer.devices()] == [kept]
 
 
+def test_a_node_with_other_devices_needs_no_driver_of_fpgas() -> None:
+    none = Inventory(problems=(Problem("no-driver", "load it"), Problem("no-sysfs", "x")))
+    for types, codes in (([], ["no-driver", "no-sysfs"]), ([VE], ["no-sysfs"])):
+        found = step(Ledger(), world(none, types=types), 0).inventory
+        assert found is not None
+        assert [each.code for each in found.problems] == codes
+
+
 def test_nothing_changes_while_too_little_is_known() -> None:
     before = step(Ledger(), world(Inventory((card(0),))), 0)
     nothing = replace(world(Inventory(())), error="unknown")
