@@ -51,15 +51,13 @@ class ClaimEntry(msgspec.Struct, frozen=True):
     """Whether the kubelet did not know it when it was last asked."""
     pod_claim: str | None = None
     """As in `AllocatedClaim`; None if an older version has written it: it has no metadata."""
-    reported: str = ""
-    """A digest of its devices in the claim's status, as they were written last."""
 
     @property
     def note(self) -> str:
         """The entry once it is committed as text, for `ClaimBook.restore`."""
         # What may change as long as the claim is prepared would change the file that has the note.
         noted = msgspec.structs.replace(
-            self, is_committed=True, file=None, pods=(), is_leftover=False, reported=""
+            self, is_committed=True, file=None, pods=(), is_leftover=False
         )
         return msgspec.json.encode(noted).decode()
 
@@ -163,15 +161,6 @@ class ClaimBook:
         if noted != entry:
             self._write(noted)
 
-    def note_reported(self, uid: str, digest: str) -> None:
-        """Note what is in the status of a claim, if it is still here.
-
-        Raises:
-            HardwareError: The entry can't be read or written.
-        """
-        if (entry := self.find(uid)) is not None:
-            self._write(msgspec.structs.replace(entry, reported=digest))
-
     def restore(self, uid: str, note: str) -> bool:
         """Write the entry of a claim again if a note of this boot has it.
 
@@ -218,7 +207,9 @@ class ClaimBook:
             if not wanted[name] or left[name] < wanted[name]
         }
         return short or {
-            device: claim for device, claim in self.renamed(devices).items() if device in wanted
+            device: claim
+            for device, claim in self.renamed(devices).items()
+            if device in wanted and claim.uid != uid
         }
 
     def renamed(self, devices: Mapping[str, DraDevice]) -> dict[str, ClaimRef]:

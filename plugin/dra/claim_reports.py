@@ -3,21 +3,22 @@
     committed, or the health of a device changes ──► due ── written, or refused ──► reported
                                                      └── failed ──► pause ──► due
 
-A digest of what was written is in the claim's entry, so a driver that was restarted writes nothing.
+What was reported is kept in memory. Of the claims of an earlier process, the API server knows it.
 Claims are prepared without any of this, also where the account may not write it.
 """
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeAlias
 
 import msgspec
 import structlog
 
 from plugin.dra.book import ClaimBook, ClaimEntry
+from plugin.dra.claims import ClaimRef
 from plugin.dra.driver import MAX_HEALTH, problems_of
 from plugin.dra.publisher import MANAGER
+from services.containers.pod_source import ApiServerPods
 from services.devices.dra import API_VERSION, CARD, DRIVER
 from services.kube.client import (
     NOT_FOUND,
@@ -28,13 +29,17 @@ from services.kube.client import (
     will_pass,
 )
 from services.node.state import NodeState
-from services.process.errors import AccelbindError, ClusterError
+from services.process.errors import ClusterError
+from services.process.json import UNREADABLE
 from services.process.outage import Outage
 from services.process.problem import Problem
 from services.process.retry import Backoff
 
 SPACING: Final = 0.5
 """Seconds between two rounds, at least."""
+
+Reports: TypeAlias = list[dict[str, Any]]
+"""The devices of a claim as its status has them, without times."""
 
 log = structlog.get_logger(component="dra")
 
@@ -46,14 +51,17 @@ class ClaimReports:
         self, connection: ClusterClient, book: ClaimBook, state: NodeState, *, pool: str
     ) -> None:
         self._client = connection
+        self._source = ApiServerPods(connection)
         self._book = book
         self._state = state
         self._pool = pool
         self._due = state.follow()
         self._backoff = Backoff()
         self._pause: float | None = None
-        self._refused: dict[str, str] = {}
-        """The digests of what the API server refused for good, by UID."""
+        self._earlier: set[str] | None = None
+        """UIDs of claims that an earlier process may have reported; None before the first round."""
+        self._reported: dict[str, Reports] = {}
+        """What was written or refused for good, by UID."""
         self._outage = Outage(
             log,
             "the status of claims can't be written",
@@ -70,31 +78,44 @@ class ClaimReports:
         entries = [each for each in self._book.entries() if each.is_committed]
         problems = problems_of(self._state.by_name, entries)
         uids = {each.claim.uid for each in entries}
-        self._refused = {uid: each for uid, each in self._refused.items() if uid in uids}
+        if self._earlier is None:
+            self._earlier = uids
+        self._reported = {uid: each for uid, each in self._reported.items() if uid in uids}
         self._pause = None
         for entry in entries:
-            devices = device_reports(entry, problems, pool=self._pool)
-            digest = hashlib.sha256(msgspec.json.encode(devices)).hexdigest()[:16]
+            reports = device_reports(entry, problems, pool=self._pool)
             uid = entry.claim.uid
-            if digest in (entry.reported, self._refused.get(uid)):
-                continue
             try:
-                await self._write(entry, devices)
-                self._book.note_reported(uid, digest)
-            except AccelbindError as error:
+                if uid in self._earlier:
+                    self._reported[uid] = await self._read(entry.claim)
+                    self._earlier.discard(uid)
+                if reports != self._reported.get(uid):
+                    await self._write(entry.claim, reports)
+                    self._outage.ended()
+            except ClusterError as error:
                 self._outage.failed(str(error))
-                if not isinstance(error, ClusterError) or will_pass(error):
+                if will_pass(error):
                     self._pause = self._backoff.pause(requested_pause(error))
                     return
-                self._refused[uid] = digest
-            else:
-                self._outage.ended()
-                self._backoff.reset()
+            self._reported[uid] = reports
+            self._backoff.reset()
 
-    async def _write(self, entry: ClaimEntry, devices: Sequence[dict[str, Any]]) -> None:
-        claim, now = entry.claim, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        for device in devices:
-            device["conditions"][0]["lastTransitionTime"] = now
+    async def _read(self, claim: ClaimRef) -> Reports:
+        """What is in the status of a claim."""
+        body = await self._source.get_claim(claim.namespace, claim.name)
+        try:
+            status = msgspec.json.decode(body or b"{}", type=_Claim).status
+        except UNREADABLE:
+            return []
+        ours = [each for each in status.devices or () if each.get("driver") == DRIVER]
+        return [without_times(each) for each in ours]
+
+    async def _write(self, claim: ClaimRef, reports: Reports) -> None:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        devices = [
+            each | {"conditions": [one | {"lastTransitionTime": now} for one in each["conditions"]]}
+            for each in reports
+        ]
         namespace = f"/apis/{API_VERSION}/namespaces/{segment(claim.namespace)}"
         path = f"{namespace}/resourceclaims/{segment(claim.name)}/status"
         # Server-side apply keeps the entries of other drivers.
@@ -122,9 +143,25 @@ class ClaimReports:
             return
 
 
+class _Status(msgspec.Struct):
+    devices: list[dict[str, Any]] | None = None
+
+
+class _Claim(msgspec.Struct):
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+def without_times(report: dict[str, Any]) -> dict[str, Any]:
+    """A device in the status of a claim without the times of its conditions."""
+    times = {"lastTransitionTime"}
+    conditions = report.get("conditions") or ()
+    kept = [{key: one[key] for key in one.keys() - times} for one in conditions]
+    return report | {"conditions": kept}
+
+
 def device_reports(
     entry: ClaimEntry, problems: Mapping[str, Sequence[Problem]], *, pool: str
-) -> list[dict[str, Any]]:
+) -> Reports:
     """The devices of a claim for its status, without times.
 
     `problems` are why devices are not healthy, by name.

@@ -226,7 +226,6 @@ def test_two_pods_race_for_the_last_share_of_a_device(
     if cluster.settings.kubelet_restart:
         restart(cluster)
     driver.until_published(CARDS + ENGINES + 1)
-    assert [each["is_committed"] for each in driver.claims] == [True, True]
     assert running(pods, names) == [winner]
     pods.until_waiting(loser, "cannot allocate all claims")
     pods.remove(winner)
