@@ -10,6 +10,7 @@ from plugin.dra.claims import (
     FROM_CLASS,
     ClaimRef,
     Config,
+    Share,
     has_devices,
     read_claim,
 )
@@ -39,6 +40,26 @@ def test_results_of_ours_by_request_and_base_name() -> None:
         ("s", ("c",)),
     ]
     assert (found.owner, found.pod) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("more", "share"),
+    [
+        ({}, Share()),
+        ({"shareID": "s"}, Share("s", 1)),
+        ({"shareID": "s", "consumedCapacity": {"shares": "1k"}}, Share("s", 1000)),
+        ({"consumedCapacity": {"shares": "2"}}, Share()),
+    ],
+)
+def test_the_part_of_a_device_that_a_claim_has(more: dict[str, Any], share: Share) -> None:
+    (request,) = read(claim("c", result("a", **more))).requests
+    assert request.shares == (share,)
+
+
+def test_a_part_that_is_no_number_is_refused() -> None:
+    item = claim("c", result("a", shareID="s", consumedCapacity={"shares": "500m"}))
+    with pytest.raises(NotAllowed, match=r"ns/c was allocated a share of \"a\": .*whole number"):
+        read(item)
 
 
 @pytest.mark.parametrize(
