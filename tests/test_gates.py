@@ -76,18 +76,6 @@ def test_functions_stay_short() -> None:
     assert too_long == {}
 
 
-def test_packages_are_folders_with_an_empty_init() -> None:
-    inits = [path for path in python_files(*ROOMS, "tests", "tools") if path.stem == "__init__"]
-    filled = [named(path) for path in inits if path.read_text()]
-    assert filled == ["accelbind/__init__.py"]
-
-
-def test_nothing_is_left_to_be_implemented() -> None:
-    leftover = re.compile(r"NotImplemented[E]rror")
-    files = python_files(*ROOMS, "tests", "tools")
-    assert [named(path) for path in files if leftover.search(path.read_text())] == []
-
-
 def test_tests_look_until_a_deadline_and_do_not_sleep() -> None:
     """Nothing waits for a fixed time; the moment of a fault may be chance's, with a word on it."""
     sleeping = re.compile(r"(?<!def )\bsleep\((?!0\))(?!.*\)  # \w)")

@@ -103,9 +103,3 @@ async def test_without_mappings_or_with_other_errors_there_is_no_answer(
     for plural, code in (("fpgaregions", 403), ("nodes", 500)):
         with api.faults.failing(code, matches=of(plural)), pytest.raises(ClusterError):
             await look(api)
-
-
-async def test_an_object_that_is_no_workload_asks_for_nothing(api: ApiServerStandIn) -> None:
-    broken = b'{"metadata":{},"items":[{"metadata":{"name":"p"},"spec":5}]}'
-    with api.faults.replaying(broken, matches=of("pods")):
-        assert (await look(api)).uses == []

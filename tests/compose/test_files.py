@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import tomllib
 from typing import Any
 
 import pytest
@@ -84,10 +83,3 @@ def test_documented_commands_name_services_profiles_and_folders_that_exist() -> 
             own = [word for each in SERVICES[name]["command"] for word in each.split("=")]
             folders = [word for word in rest if word.startswith("/")]
             assert set(folders) <= set(own), "the folders of the service's process"
-
-
-def test_the_images_are_built_of_every_package() -> None:
-    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
-    packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
-    sent = (REPOSITORY / ".dockerignore").read_text().split()
-    assert {f"!{name}" for name in packages} <= set(sent)

@@ -76,14 +76,6 @@ def test_checks_of_the_doctor_that_are_named_exist() -> None:
     assert [each for each in named if not any(name.startswith(each) for name in known)] == []
 
 
-def test_logs_of_several_pods_are_asked_for_whole() -> None:
-    """With a label kubectl shows the last ten lines of each, unless told otherwise."""
-    shown = " ".join((REPOSITORY / page).read_text() for page in PAGES)
-    found = re.findall(r"kubectl [^`|]*\blogs\b[^`|]* -l [^`|]*", " ".join(shown.split()))
-    assert found
-    assert [each for each in found if "--tail=-1" not in each] == []
-
-
 def test_links_lead_somewhere() -> None:
     dead = []
     for page in PAGES:

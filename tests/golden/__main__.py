@@ -1,23 +1,12 @@
-"""Rewrites the golden files (`make golden`), or shows one of the reviews.
-
-python -m tests.golden
-python -m tests.golden 17
-"""
+"""Rewrites the golden files (`make golden`)."""
 
 import sys
-from collections.abc import Sequence
 
 from tests.golden.files import FROM_SHARED, makeable
-from tests.golden.reviews import FOLDER, reviews
+from tests.golden.reviews import FOLDER
 
 
-def main(arguments: Sequence[str]) -> None:
-    if arguments:
-        numbers = {int(each) for each in arguments}
-        for review in reviews():
-            if review.number in numbers:
-                sys.stdout.write(review.body.decode(errors="replace") + "\n")
-        return
+def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     files = makeable()
     for name, make in files.items():
@@ -30,4 +19,4 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -85,25 +85,6 @@ def test_ioctls_are_answered_alike(bed: Bed, root: Path, call: Call, expected: i
     assert simulated(root, *call) == expected
 
 
-@pytest.mark.parametrize(
-    ("call", "expected"),
-    [
-        (("dfl-port.0", 0xB600, ()), 0),  # version of the interface
-        (("dfl-port.0", 0xB641, (20, 0, 0, 0, 0)), 0),  # info
-        (("dfl-port.0", 0xB641, (4, 0, 0, 0, 0)), -errno.EINVAL),
-        (("dfl-fme.0", 0xB600, ()), 0),
-        (("dfl-port.0", 0xB642, (32, 0, 9, 0, 0, 0, 0, 0)), -errno.EINVAL),  # no such region
-        (("dfl-fme.0", 0x4004B681, (9,)), -errno.EINVAL),  # release of no port
-        (("dfl-fme.0", 0x4004B682, (0,)), -errno.EBUSY),  # assigning what was not released
-    ],
-)
-def test_the_driver_answers_ioctls_that_no_stand_in_has(
-    bed: Bed, call: Call, expected: int
-) -> None:
-    node, *arguments = call
-    assert bed.call("ioctl", f"/dev/{node}", *arguments) == expected
-
-
 def test_programming_is_answered_alike(bed: Bed, root: Path, card: DflCard) -> None:
     for content, expected in ((raw_bitstream(NLB3), 0), (b"no bitstream at all.", -errno.EIO)):
         words = (24, 0, 0, len(content), 1, 0)

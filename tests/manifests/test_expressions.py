@@ -5,7 +5,6 @@ expression without a value there refuses the pod in place of Kubernetes' own mes
 """
 
 from collections.abc import Iterator
-from functools import cache
 from itertools import product
 from typing import Any
 
@@ -170,38 +169,6 @@ def test_mirror_pods_are_known_whatever_else_is_null(objects: list[Json]) -> Non
             scope = {"object": {"metadata": metadata}, "request": {"userInfo": user}}
             is_mirror = "kubernetes.io/config.mirror" in (metadata.get("annotations") or {})
             assert expression.holds(scope) is not (is_mirror and user is KUBELET), scope
-
-
-@cache
-def policies() -> list[Json]:
-    items = [*rendered("base"), *rendered("dra")]
-    return [item for item in items if item["kind"] == "ValidatingAdmissionPolicy"]
-
-
-WEBHOOKS: list[Json] = [{}, {"webhooks": []}, {"webhooks": [{"name": "a", "clientConfig": {}}]}]
-NODE = "authentication.kubernetes.io/node-name"
-EXTRA: list[Any] = ["absent", {}, {NODE: []}, {NODE: ["a"]}]
-
-
-def test_policies_have_a_verdict_whatever_is_absent() -> None:
-    spec = {"driver": "accelbind.dev", "pool": {"name": "a"}}
-    for policy in policies():
-        rules = policy["spec"]
-        account = "accelbind-dra" if "dra" in policy["metadata"]["name"] else "accelbind-certs"
-        username = f"system:serviceaccount:accelbind-system:{account}"
-        for old, new, extra in product(WEBHOOKS, WEBHOOKS, EXTRA):
-            request = {
-                "operation": "UPDATE",
-                "userInfo": present(username=username, extra=extra),
-            }
-            own = {"metadata": {}, "spec": spec}
-            scope: Json = {"object": own | new, "oldObject": own | old, "request": request}
-            values: Json = {}
-            for each in rules.get("variables", ()):
-                values[each["name"]] = compile_expression(each["expression"]).value(scope)
-            scope["variables"] = values
-            for each in (*rules["matchConditions"], *rules["validations"]):
-                assert compile_expression(each["expression"]).holds(scope) in (True, False)
 
 
 def schemas(schema: Json, path: str) -> Iterator[tuple[str, Json]]:

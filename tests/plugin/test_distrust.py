@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from accelbind.cli import main
 from services.devices.model import PluginMode
@@ -19,7 +18,7 @@ from simulator.bitstreams import make_gbs
 from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec
 from simulator.driver import DriverStandIn, SimulatedCalls, raw_bitstream
 from tests.plugin.support import AF as OFFERED
-from tests.plugin.support import REGION, Bed, serving
+from tests.plugin.support import Bed, serving
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -106,24 +105,6 @@ async def test_a_half_programmed_port_is_unhealthy_until_it_is_programmed(
         driver.refuse = False
     assert await start(bed, "p")
     assert [each.afu_id for each in driver.programmed] == [NLB0, NLB0]
-
-
-async def test_no_region_is_offered_until_records_are_deleted_and_the_mode_is_written(
-    bed: Bed,
-) -> None:
-    add_card(bed)
-    bed.record_ports()
-    obstacle = bed.folder / "state" / FOLDER / "a-folder"
-    obstacle.mkdir()
-    with capture_logs() as logs:
-        async with bed.running(REGIONDEVEL):
-            refused = "no device is offered until the mode is written"
-            await eventually_async(lambda: refused in [line["event"] for line in logs])
-            assert REGION not in bed.kubelet.capacity
-            assert was_served(bed.folder, PluginMode.REGION)
-            obstacle.rmdir()
-            await bed.offers(1, REGION)
-            assert was_served(bed.folder, REGIONDEVEL)
 
 
 # Where nothing is programmed before a container starts -------------------------------------------

@@ -64,20 +64,6 @@ async def test_a_container_starts_once_its_function_was_programmed(
     )
 
 
-async def test_a_port_is_programmed_once_whatever_it_shows_and_again_if_it_was_lost(
-    bed: Bed, driver: DriverStandIn
-) -> None:
-    card = add_card(bed, NLB0)
-    bed.install(NLB0)
-    async with bed.running(MODE):
-        started = await bed.wants("p", NLB0)
-        await bed.restart(started)
-        assert done(driver) == ["programmed", "reset", "reset"]
-        bed.rack.set_afu(card, NLB3)
-        await bed.restart(started)
-        assert programmed(driver) == [NLB0, NLB0]
-
-
 async def test_a_missing_bitstream_is_named_in_the_pods_events_and_heals_once_installed(
     bed: Bed,
 ) -> None:

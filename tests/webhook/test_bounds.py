@@ -77,15 +77,6 @@ async def test_a_malformed_or_unbounded_request_ends_its_connection(
         await eventually_async(lambda: not server.opened)
 
 
-async def test_heads_of_usual_size_are_limited_one_by_one(tmp_path: Path) -> None:
-    async with serving(tmp_path, Bench().app) as server:
-        client = await connect(server)
-        for _ in range(20):
-            answer = await ask(*client, b"X-Long: " + b"a" * 6_000 + b"\r\n")
-            assert answer.startswith(b"HTTP/1.1 200 ")
-        client[1].transport.abort()
-
-
 @pytest.mark.parametrize("piece", [1, 7, 100_000])
 async def test_requests_are_answered_in_turn_however_their_bytes_arrive(
     tmp_path: Path, piece: int

@@ -176,13 +176,3 @@ async def test_a_pod_reaches_the_api_server_through_the_proxy_of_its_environment
         with pytest.raises(ClusterError, match="can't be reached: 403 Forbidden"):
             await client.get(POD)
     assert asked == [b"CONNECT api.example.com:443 HTTP/1.1\r\n"]
-
-
-def test_a_proxy_of_the_environment_that_can_not_be_used_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("NO_PROXY", raising=False)
-    monkeypatch.setenv("HTTPS_PROXY", "socks5://proxy:1080")
-    account = account_of(tmp_path, make_pair(["a"]).authority)
-    with pytest.raises(ClusterError, match="HTTPS_PROXY or ALL_PROXY is not an http:// or https:"):
-        ClusterClient(Access("https://a", account))

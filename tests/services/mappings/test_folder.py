@@ -210,12 +210,3 @@ async def test_a_folder_that_vanishes_leaves_its_mappings_and_grows_old(
         told = [line["event"] for line in logs if line["log_level"] != "debug"]
         assert told.count("mappings not loaded, the previous ones stay in use") == 1
         assert "the folder of mappings can be read again" in told
-
-
-def test_very_many_problems_are_counted_and_not_all_logged(tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text("a: 1\n---\n" * 250)
-    with capture_logs() as logs:
-        FolderSource(tmp_path).load()
-    skipped = [line for line in logs if line["event"] == "mapping skipped"]
-    assert len(skipped) == folder.MAX_LOGGED
-    assert logs[-1]["number"] == 150

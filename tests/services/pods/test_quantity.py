@@ -1,10 +1,6 @@
-import re
-from decimal import Decimal
 from fractions import Fraction
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from services.pods.quantity import MAX_COUNT, parse_count
 from services.process.errors import InvalidQuantity
@@ -59,28 +55,3 @@ def test_quantities_that_are_no_counts_are_refused_with_a_reason(
         parse_count(quantity)
     assert str(caught.value).endswith(f" {problem}")
     assert len(str(caught.value)) < 200
-
-
-@given(
-    st.from_regex(re.compile(r"[+-]?([0-9]{1,30}(\.[0-9]{0,70})?|\.[0-9]{1,70})"), fullmatch=True),
-    st.sampled_from([*SUFFIXES, "e", "E"]),
-    st.integers(-80, 80),
-)
-@example("0." + "0" * 59 + "1", "Ei", 0)
-@example("9" * 30, "e", -80)
-@example(str(5**60), "e", -60)
-def test_counts_agree_with_exact_fractions(number: str, suffix: str, exponent: int) -> None:
-    if suffix in SUFFIXES:
-        text, value = number + suffix, Fraction(Decimal(number)) * SUFFIXES[suffix]
-    else:
-        if suffix == "E" and exponent == 0:
-            exponent = 1
-        text, value = (
-            f"{number}{suffix}{exponent}",
-            Fraction(Decimal(number)) * Fraction(10) ** exponent,
-        )
-    if value.denominator == 1 and 0 <= value <= MAX_COUNT:
-        assert parse_count(text) == value
-    else:
-        with pytest.raises(InvalidQuantity):
-            parse_count(text)

@@ -3,11 +3,8 @@
 import re
 from pathlib import Path
 
-from accelbind.manifests import read_pods
-from simulator.demo import own
 from tests.support import REPOSITORY, Processes
 
-MAPPINGS = REPOSITORY / "examples" / "mappings"
 UNITS_SAMPLE = REPOSITORY / "manifests" / "samples" / "pods" / "units.yaml"
 CLOCKED = "40007c0623210742000ebc58df6f5343e668b03a"
 """The id of an OpenCL program, which comes as an AOCX."""
@@ -77,27 +74,3 @@ def test_own_pods_of_several_files_run_wait_or_are_refused_as_in_a_cluster(
         assert expected in shown, demo.transcript()
     assert demo.stderr == ""
     assert list(short_dir.iterdir()) == []
-
-
-def planned(file: Path) -> own.OwnPods:
-    return own.read(read_pods([file]), MAPPINGS)
-
-
-def test_a_node_has_what_the_pods_ask_for_by_either_name(tmp_path: Path) -> None:
-    pods = tmp_path / "pods.yaml"
-    physical = "af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"
-    asking = ", ".join(
-        f"{{name: c{number}, image: i, resources: {{limits: {{fpga.intel.com/{name}: 2}}}}}}"
-        for number, name in enumerate((physical, "arria10.dcp1.0-nlb0-preprogrammed"))
-    )
-    pods.write_text(f"kind: Pod\nmetadata: {{generateName: x-}}\nspec: {{containers: [{asking}]}}")
-    found = planned(pods)
-    (node,) = found.world.nodes
-    assert (node.name, dict(node.capacity)) == ("node-af", {f"fpga.intel.com/{physical}": 4})
-    assert len(node.cards) == 4
-    assert found.world.pods[0].pod["metadata"] == {
-        "generateName": "x-",
-        "name": "x-1",
-        "namespace": "default",
-    }
-    assert set(found.world.namespaces) == {"default", "team-a"}

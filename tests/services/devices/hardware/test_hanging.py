@@ -9,7 +9,7 @@ from services.devices.hardware.scan import Scanner
 from services.devices.model import Inventory, PluginMode
 from services.devices.resources import AdvertisedResources
 from services.process.blocking import BlockingCalls
-from simulator.cards import NLB3, CardSpec, Rack, lay_out
+from simulator.cards import CardSpec, Rack, lay_out
 from tests.services.cards import advertise
 from tests.services.devices.hardware.blocking import Barrier, threads
 from tests.support import eventually
@@ -99,30 +99,3 @@ def test_cards_beyond_the_number_that_may_hang_say_that_they_were_not_read(
         "reading /sys/class/fpga/intel-fpga-dev.3 was not tried: 3 other calls run already"
     )
     assert last.address == rack.addresses[3]
-
-
-def test_cards_are_read_on_while_their_class_folder_hangs(tmp_path: Path, barrier: Barrier) -> None:
-    rack = lay_out(tmp_path, [CardSpec("opae"), CardSpec("dfl")])
-    scanner = scanner_of(rack, barrier)
-    good = eventually(lambda: _if_hung(scanner.scan_sync(), 0))
-    folder = "/sys/class/fpga_region"
-    barrier.hang(f"list {folder}$")
-    hung = eventually(lambda: _with_problem(scanner.scan_sync()))
-    assert hung.cards == good.cards
-    (problem,) = hung.problems
-    assert problem.code == "class-hung"
-    assert problem.text == f"listing {folder} hangs: no answer within {PATIENCE} s"
-    for address in rack.addresses:
-        rack.set_afu(address, NLB3)
-    added = rack.add_card(CardSpec("dfl"))
-    afu_ids = [port.afu_id for card in scanner.scan_sync().cards for port in card.ports]
-    assert afu_ids == [NLB3, NLB3]
-    barrier.release_all()
-    eventually(lambda: scanner.hanging == ())
-    healed = scanner.scan_sync()
-    assert healed.problems == ()
-    assert added in {card.address for card in healed.cards}
-
-
-def _with_problem(inventory: Inventory) -> Inventory | None:
-    return inventory if inventory.problems and not failures(inventory) else None
