@@ -6,6 +6,7 @@ variable `FOREIGN_<request>` with the names of its devices.
 
 import asyncio
 import json
+import signal
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 import grpc.aio
 
-from services.devices.dra import API_VERSION
+from services.devices.dra import API_VERSION, SHARES
 from services.kube.access import Access
 from services.kube.client import ClusterClient
 from services.kubelet import dra_pb2 as pb
@@ -26,13 +27,13 @@ from services.kubelet.pluginregistration_pb2_grpc import (
 from services.kubelet.sockets import dra_registration, dra_socket, listen
 
 _API = f"/apis/{API_VERSION}"
-_MEMORY = {"memory": {"value": "8Gi", "requestPolicy": {"default": "1Gi"}}}
+_CAPACITY = {SHARES: {"value": "8", "requestPolicy": {"default": "1"}}}
 
 
 def device(kind: str, number: int) -> dict[str, Any]:
-    """A device; claims share the memory of one of kind `shared`."""
+    """A device; one of kind `shared` has 8 shares for claims."""
     attributes = {"resource.kubernetes.io/pcieRoot": {"string": f"pci0000:{number:02x}"}}
-    more = {"allowMultipleAllocations": True, "capacity": _MEMORY} if kind == "shared" else {}
+    more = {"allowMultipleAllocations": True, "capacity": _CAPACITY} if kind == "shared" else {}
     return {"name": f"{kind}-{number}", "attributes": attributes, **more}
 
 
@@ -51,9 +52,13 @@ class ForeignDriver(DRAPluginServicer, RegistrationServicer):
         add_RegistrationServicer_to_server(self, server)
         for path in (self._endpoint, self._registration):
             path.parent.mkdir(parents=True, exist_ok=True)
+            path.unlink(missing_ok=True)
             listen(server, path)
         await server.start()
-        await server.wait_for_termination()
+        try:
+            await server.wait_for_termination()
+        finally:
+            self._registration.unlink(missing_ok=True)
 
     async def GetInfo(self, *_: object) -> registration.PluginInfo:  # noqa: N802 - the protocol's
         about = {"type": "DRAPlugin", "name": self._name, "endpoint": str(self._endpoint)}
@@ -90,6 +95,7 @@ class ForeignDriver(DRAPluginServicer, RegistrationServicer):
             }
             devices = [{"name": f"{claim.uid}-{k}", "containerEdits": e} for k, e in edits.items()]
             spec = {"cdiVersion": "0.5.0", "kind": f"{self._name}/claim", "devices": devices}
+            self._cdi.mkdir(parents=True, exist_ok=True)
             (self._cdi / f"{self._name}-{claim.uid}.json").write_text(json.dumps(spec))
         return answer
 
@@ -104,4 +110,5 @@ class ForeignDriver(DRAPluginServicer, RegistrationServicer):
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     asyncio.run(ForeignDriver(*sys.argv[1:]).serve_forever())

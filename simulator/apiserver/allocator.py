@@ -92,9 +92,18 @@ class Inventory:
 
     def allocate(self, specs: Sequence[Json], node: str) -> list[Json] | None:
         """The `status.allocation` of each of a pod's claims on a node, None if one gets none."""
-        taken, used, found = set(self.taken), Counter(self.used), []
         devices = list(_devices(self._slices.get(node, ())))
-        for spec in specs:
+        for parts in itertools.product(*(_matching(spec["devices"], devices) for spec in specs)):
+            found = self._allocate(zip(specs, parts, strict=True), node)
+            if found is not None:
+                return found
+        return None
+
+    def _allocate(
+        self, specs: Iterable[tuple[Json, Sequence[Device]]], node: str
+    ) -> list[Json] | None:
+        taken, used, found = set(self.taken), Counter(self.used), []
+        for spec, devices in specs:
             choices = []
             for request in spec["devices"].get("requests") or []:
                 free = [one for one in devices if one.key not in taken]
@@ -173,6 +182,20 @@ def _devices(slices: Iterable[Json]) -> Iterator[Device]:
         is_complete = len(current) == current[0]["pool"]["resourceSliceCount"]
         if is_complete and len({one.key for one in found}) == len(found):
             yield from found
+
+
+def _matching(spec: Json, devices: Sequence[Device]) -> Iterator[Sequence[Device]]:
+    """The devices that a claim may have: for a constraint, those of one value after the other."""
+    wanted = [one["matchAttribute"] for one in spec.get("constraints") or []]
+    if not wanted:
+        yield devices
+        return
+    by_values: dict[str, list[Device]] = {}
+    for one in devices:
+        values = [(one.spec.get("attributes") or {}).get(name) for name in wanted]
+        if None not in values:
+            by_values.setdefault(str(values), []).append(one)
+    yield from by_values.values()
 
 
 def _alternatives(request: Json) -> Iterator[tuple[str, Json]]:

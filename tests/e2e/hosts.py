@@ -54,6 +54,8 @@ NEAR = ("/var/lib", "/opt", "/srv", "/root", "/run")
 a /tmp of its own, and device nodes must be usable there, which they aren't in most nodes' /run."""
 GUARDED = "nvidia.com/*"
 """As in the component `guard`."""
+CLAIMS_GUARDED = "deviceclass.resource.kubernetes.io/*,ResourceClaimTemplate/*,ResourceClaim/*"
+"""As in the component `guard-claims`."""
 SETTLE = "2s"
 """API servers hear of a bundle within milliseconds."""
 
@@ -200,7 +202,7 @@ class Hosts:
             *("webhook", "--host", listening_address(self.host), "--port", str(self.port)),
             *("--tls-cert", tls / "tls.crt", "--tls-key", tls / "tls.key", "--ports-file", ports),
             *("--metrics-port", "0", "--api-server", self.cluster.settings.api_server),
-            *("--guard", GUARDED),
+            *("--guard", GUARDED, "--guard", CLAIMS_GUARDED),
         )
         self.running["webhook"] = process
         self.port = process.ports(ports, timeout=START_SECONDS)["admission"]
@@ -219,10 +221,10 @@ class Hosts:
 
     def configure(self) -> None:
         """Tell the API server of the webhook; the certificates' process adds the bundle."""
-        ((guard,),) = documents("components/guard/webhook.yaml")
+        guards = documents("components/guard/webhook.yaml", "components/guard-claims/webhook.yaml")
         for item in documents("base/webhook-mutating.yaml", "base/webhook-validating.yaml"):
             if item["kind"] == CONFIGURATIONS[1]:
-                item["webhooks"].append(guard["value"])
+                item["webhooks"] += [guard["value"] for (guard,) in guards]
             item["metadata"] |= {"name": self.cluster.name(), "labels": self.cluster.labels}
             for hook in item["webhooks"]:
                 path = hook["clientConfig"]["service"]["path"]

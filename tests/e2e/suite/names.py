@@ -4,12 +4,14 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any, Final
 
+import httpx2
 import pytest
 import yaml
 
 from services.mappings.kinds import ACCELERATOR, TABLE
+from services.process.settings import UNIX
 from tests.e2e.api import Json, Place, accelbind, place_of, until
-from tests.e2e.cluster import Cluster
+from tests.e2e.cluster import GUARD_LABEL, Cluster, documents
 from tests.e2e.dra import GROUP, SLICES
 from tests.e2e.hosts import Hosts
 from tests.e2e.pods import STAY, Pods, containers, simple
@@ -25,9 +27,17 @@ BUNDLES: Final[dict[str, Json]] = {
     "pair": {"devices": [{"class": GPU}, {"class": NIC}], "together": TOGETHER},
     "fallback": {"devices": [{"prefer": [{"class": RARE}, {"class": GPU}]}]},
     "gpu": {"devices": [{"class": GPU}]},
-    "share": {"devices": [{"class": SHARED, "share": {"capacity": {"memory": "4Gi"}}}]},
+    "share": {"devices": [{"class": SHARED, "share": {"capacity": {"shares": 4}}}]},
 }
 numbers = count()
+TENANT: Final = "tenant-of-e2e"
+RIGHTS: Final = "rbac.authorization.k8s.io/v1"
+POLICIES: Final = "components/guard-claims/policy.yaml"
+
+
+def is_real(cluster: Cluster) -> bool:
+    """Whether the cluster is not the simulator."""
+    return cluster.api.serves("v1", "serviceaccounts")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -160,9 +170,120 @@ def test_a_name_without_its_template_waits_with_the_controllers_event(elsewhere:
     }
     elsewhere.cluster.api.create(accelerator)
     name = elsewhere.start(named(gpu=1))
-    elsewhere.until_waiting(name, '"gpu" not found')
+    words = '"gpu" not found' if is_real(elsewhere.cluster) else "waiting for resourceclaim"
+    elsewhere.until_waiting(name, words)
     flags = ("--api-server", elsewhere.cluster.settings.api_server, "-n", elsewhere.namespace)
     told = accelbind("check", "mappings", *flags, codes=(1,))
     assert "ResourceClaimTemplate gpu does not exist" in told
     elsewhere.remove(name)
     elsewhere.cluster.remove(place_of(accelerator), "a-gpu")
+
+
+# Ways round the guard -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def guarded(cluster: Cluster, hosts: Hosts) -> Pods:
+    """A guarded namespace with a name, its template, and a tenant who may use the class NIC."""
+    if not is_real(cluster):
+        pytest.skip("the simulator evaluates no ValidatingAdmissionPolicy")
+    del hosts  # whose webhook is the guard
+    namespace = cluster.namespace("claims", **{GUARD_LABEL: "true"})
+    policy, binding = documents(POLICIES)
+    name = cluster.name("guard-claims")
+    for item in (policy, binding):
+        item["metadata"] = {"name": name, "labels": cluster.labels}
+    selector = {"matchLabels": cluster.labels | {GUARD_LABEL: "true"}}
+    policy["spec"]["matchConstraints"]["namespaceSelector"] = selector
+    binding["spec"]["policyName"] = name
+    claims = {"apiGroups": ["resource.k8s.io"], "verbs": ["*"]}
+    rules: list[Json] = [
+        claims | {"resources": ["resourceclaims", "resourceclaimtemplates"]},
+        claims | {"resources": ["deviceclasses"], "resourceNames": [NIC], "verbs": ["use"]},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["*"]},
+    ]
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+    user = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": TENANT}
+    about = {"apiVersion": RIGHTS, "metadata": {"name": name, "labels": cluster.labels}}
+    for item in (
+        *(policy, binding, about | {"kind": "ClusterRole", "rules": rules}),
+        about | {"kind": "ClusterRoleBinding", "roleRef": role, "subjects": [user]},
+    ):
+        cluster.put(item)
+    for name in ("gpu", "nic"):
+        cluster.api.create(claim_of({"exactly": {"deviceClassName": GPU}}, namespace, name))
+    cluster.api.create(
+        {
+            "apiVersion": TABLE[ACCELERATOR].api_version,
+            "kind": ACCELERATOR,
+            "metadata": {"name": "a-gpu", "namespace": namespace},
+            "spec": {"target": {"claimTemplate": "gpu"}},
+        }
+    )
+    return Pods(cluster, namespace)
+
+
+def claim_of(request: Json, namespace: str, name: str, *, template: bool = True) -> Json:
+    spec: Json = {"devices": {"requests": [{"name": "r", **request}]}}
+    kind = "ResourceClaimTemplate" if template else "ResourceClaim"
+    metadata = {"name": name, "namespace": namespace}
+    spec = {"spec": spec} if template else spec
+    return {"apiVersion": GROUP, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def by_tenant(cluster: Cluster, item: Json, method: str = "POST") -> str:
+    """Why a tenant may not write an object; empty if it may."""
+    path = place_of(item).path + (f"/{item['metadata']['name']}" if method == "PUT" else "")
+    server = cluster.settings.api_server
+    uds = server.removeprefix(UNIX) if server.startswith(UNIX) else None
+    with httpx2.Client(transport=httpx2.HTTPTransport(uds=uds)) as client:
+        base = "http://localhost" if uds else server
+        answer = client.request(
+            *(method, f"{base}{path}?dryRun=All"),
+            json=item,
+            headers={"Impersonate-User": TENANT},
+            timeout=30,
+        )
+    return "" if answer.is_success else str(answer.json()["message"])
+
+
+ANY_CLASS: Final = "may not use DeviceClass"
+NOT_BY_NAME: Final = 'admission webhook "guard-claims.accelbind.dev" denied the request'
+
+
+def test_eight_ways_round_the_guard_of_claims_are_refused(guarded: Pods, pods: Pods) -> None:
+    cluster, namespace = guarded.cluster, guarded.namespace
+
+    def claim(request: Json, *, template: bool = False) -> str:
+        return by_tenant(cluster, claim_of(request, namespace, "own", template=template))
+
+    def in_pod(limits: dict[str, int], **entry: str) -> str:
+        item = guarded.fitted(simple("round", limits))
+        if entry:
+            item["spec"]["resourceClaims"] = [{"name": "c", **entry}]
+            item["spec"]["containers"][0]["resources"] = {"claims": [{"name": "c"}]}
+        return by_tenant(cluster, item)
+
+    gpu, nic = ({"deviceClassName": each} for each in (GPU, NIC))
+    until(lambda: _says(claim({"exactly": gpu}), ANY_CLASS), seconds=60, what="the policy")
+    assert claim({"exactly": nic}) == "", "what the tenant may use"
+    assert claim({"exactly": nic}, template=True) == ""
+    _says(claim({"exactly": gpu}, template=True), ANY_CLASS)
+    alternatives = [{"name": "a", **nic}, {"name": "b", **gpu}]
+    _says(claim({"firstAvailable": alternatives}), f"{ANY_CLASS} {GPU}")
+    _says(claim({"exactly": {"deviceClassName": "no-selector"}}), ANY_CLASS)
+    by_class = {f"deviceclass.resource.kubernetes.io/{GPU}": 1}
+    until(lambda: _says(in_pod(by_class), NOT_BY_NAME), seconds=60, what="the guard")
+    _says(in_pod({}, resourceClaimTemplateName="gpu"), "request a-gpu instead")
+    _says(in_pod({}, resourceClaimName="anybodys"), "ResourceClaim/anybodys is guarded")
+    elsewhere = claim_of({"exactly": gpu}, pods.namespace, "of-elsewhere")
+    cluster.api.create(elsewhere)
+    _says(in_pod({}, resourceClaimTemplateName="of-elsewhere"), NOT_BY_NAME)
+    stored = cluster.api.get(place_of(elsewhere | {"metadata": {"namespace": namespace}}), "gpu")
+    stored["spec"]["spec"]["devices"]["requests"][0]["exactly"] = {"deviceClassName": SHARED}
+    _says(by_tenant(cluster, stored, "PUT"), f"{ANY_CLASS} {SHARED}")
+    assert in_pod({"accelbind.dev/a-gpu": 1}) == "", "what the name stands for"
+
+
+def _says(text: str, words: str) -> None:
+    assert words in text, text
