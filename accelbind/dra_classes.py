@@ -1,5 +1,6 @@
 """`accelbind dra classes` and `accelbind dra template`."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -8,9 +9,11 @@ import typer
 import yaml
 
 from accelbind.bundles import bundle_template, read_bundle
+from accelbind.claim_objects import templates_path
 from accelbind.device_classes import FpgaClass, claim_template, fpga_classes, type_class
 from accelbind.kubectl import DEFAULT_NAMESPACE, Target
 from accelbind.manifests import read_objects
+from accelbind.named_classes import NamedClass, named_classes, quotas
 from accelbind.options import (
     ApiServer,
     Context,
@@ -21,9 +24,13 @@ from accelbind.options import (
     switch,
 )
 from accelbind.output import warn
+from accelbind.published import CLASSES
 from accelbind.run import require_folder, with_settings
 from services.devices.hardware.scan import scan
 from services.devices.types.load import load_types
+from services.kube.access import Access
+from services.kube.client import ClusterClient
+from services.kube.lists import MAX_SURVEY, list_objects
 from services.mappings.accelerator import DEVICE_CLASS
 from services.mappings.index import MappingIndex
 from services.mappings.model import Mapping, Mode
@@ -46,6 +53,9 @@ def classes(
         bool,
         switch("--node", help="For the FPGAs of this node.", rich_help_panel=_NODE),
     ] = False,
+    names: Annotated[
+        bool, switch("--names", help="For the Accelerators of the cluster, with quotas.")
+    ] = False,
     settings: NodeSettings,
 ) -> None:
     """Print the DeviceClasses that pods of today need, as YAML.
@@ -59,6 +69,11 @@ def classes(
     the classes are for the regions of this node and the functions in them, and with
     --device-types alone for these types.
 
+    With --names there is one for each Accelerator of the cluster that stands for one
+    device of a DeviceClass: NAMESPACE.accelbind.dev/NAME is a resource that pods
+    request without the webhook. A ResourceQuota keeps it from other namespaces that
+    exist now. For other names there is a comment with the reason.
+
     [bold]Examples[/bold]
       accelbind dra classes | kubectl apply -f -
       accelbind dra classes --mappings maps
@@ -68,6 +83,11 @@ def classes(
     from accelbind.survey import read_mappings  # noqa: PLC0415 - not for the driver
 
     target = Target(api_server, kubeconfig, context)
+    if names:
+        if mappings is not None or on_node or settings.device_types is not None:
+            raise InvalidSettings("--names excludes --mappings, --node and --device-types")
+        _print_names(target)
+        return
     wanted: list[tuple[FpgaClass, str]] = []
     if on_node:
         wanted += _of_node(settings)
@@ -89,6 +109,32 @@ def classes(
                 f" {DEVICE_CLASS}{name}"
             )
     _print(*manifests)
+
+
+def _print_names(target: Target) -> None:
+    from accelbind.survey import read_index  # noqa: PLC0415 - not for the driver
+
+    async def read(access: Access) -> tuple[list[NamedClass], list[str]]:
+        async with ClusterClient(access) as client:
+            index = await read_index(client, [None])
+            paths = (CLASSES, templates_path(None), "/api/v1/namespaces")
+            classes, templates, namespaces = [
+                await list_objects(client, path, dict[str, Any], most=MAX_SURVEY) for path in paths
+            ]
+        made = named_classes(
+            index,
+            {each["metadata"]["name"]: each for each in classes},
+            {(each["metadata"]["namespace"], each["metadata"]["name"]): each for each in templates},
+        )
+        return [*made], [each["metadata"]["name"] for each in namespaces]
+
+    with target.access() as access:
+        made, namespaces = asyncio.run(read(access))
+    for each in made:
+        if each.comment:
+            typer.echo(plain(each.comment, 1000))
+    manifests = [each.manifest for each in made if each.manifest]
+    _print(*manifests, *quotas(made, namespaces))
 
 
 def _of_mappings(index: MappingIndex) -> Iterator[tuple[FpgaClass, str]]:
