@@ -36,7 +36,7 @@ from services.mappings.schema import SPECS, unknown_fields, wrong_type
 from services.process.errors import InvalidSettings
 from services.process.objects import is_kind
 from services.process.problem import Problem
-from services.process.text import count, plain
+from services.process.text import count, listing, plain
 from webhook.settings import ReviewSettings
 
 app = typer.Typer(
@@ -53,6 +53,8 @@ Folder: TypeAlias = Annotated[
 Checked: TypeAlias = tuple[MappingIndex, list[Problem], list[str]]
 """The mappings that can be used, what was found, and what was not checked, and why."""
 
+_SHOWN = 3
+"""Namespaces and objects that a row of equal findings names."""
 _LISTED = ("namespace", "name", "kind", "resource")
 
 
@@ -247,14 +249,22 @@ def _lines(
     index: MappingIndex, findings: Sequence[Problem], unchecked: Sequence[str]
 ) -> Iterator[str]:
     if findings:
-        rows = (
-            (one.code, plain(one.namespace), one.subject, plain(one.text, 1000)) for one in findings
-        )
-        yield from table_lines(("FINDING", "NAMESPACE", "OF", "WHAT"), rows)
+        yield from table_lines(("FINDING", "NAMESPACE", "OF", "WHAT"), _rows(findings))
     amount = count(len(findings), "finding") if findings else "no findings"
     mappings, namespaces = count(len(index), "mapping"), count(len(index.namespaces), "namespace")
     yield f"{mappings} in {namespaces}: {amount}"
     yield from (f"not checked: {what}" for what in unchecked)
+
+
+def _rows(findings: Sequence[Problem]) -> Iterator[tuple[str, ...]]:
+    """Yield a row for all findings with the same words."""
+    alike: dict[tuple[str, str], list[Problem]] = {}
+    for one in findings:
+        alike.setdefault((one.code, one.text), []).append(one)
+    for (code, text), group in alike.items():
+        namespaces = listing([*dict.fromkeys(plain(one.namespace) for one in group)], most=_SHOWN)
+        subjects = listing([*dict.fromkeys(one.subject for one in group)], most=_SHOWN)
+        yield code, namespaces, subjects, plain(text, 1000)
 
 
 def _nodes(value: object) -> list[object]:

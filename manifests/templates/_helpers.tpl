@@ -24,6 +24,16 @@
 {{- range .Values.pools }}{{ if eq (.driver | default "plugin") "dra" }}yes{{ end }}{{ end }}
 {{- end }}
 
+{{/* The text of a guard, for all namespaces if the values say so. Takes the context and the text. */}}
+{{- define "accelbind.guarded" -}}
+{{- $text := index . 1 }}
+{{- if (index . 0).Values.webhook.guardAllNamespaces }}
+{{- $own := "matchLabels:\\s+accelbind.dev/guard: \"true\"" }}
+{{- $text = regexReplaceAll $own $text "matchExpressions: [{key: accelbind.dev/guard, operator: NotIn, values: [\"false\"]}]" }}
+{{- end }}
+{{- $text }}
+{{- end }}
+
 {{/* Name of a pool's DaemonSet. Takes the pool's name. */}}
 {{- define "accelbind.poolName" -}}
 {{ eq . "default" | ternary "accelbind-plugin" (printf "accelbind-plugin-%s" .) }}

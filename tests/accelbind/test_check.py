@@ -93,6 +93,21 @@ def test_findings_are_a_table(folder: Folder) -> None:
     assert last == "2 mappings in 1 namespace: 3 findings"
 
 
+def test_equal_findings_share_a_row(folder: Folder, tmp_path: Path) -> None:
+    names = [accelerator("gpu", "", target={"resource": "nvidia.com/gpu"}) for _ in range(5)]
+    for number, each in enumerate(names):
+        each["metadata"]["namespace"] = f"team-{number}"
+    (tmp_path / "nodes.yaml").write_text(yaml.safe_dump(node_with("n", {"cpu": "1"})))
+    flags = (folder(*names), "--nodes", tmp_path / "nodes.yaml")
+    _, row, last, _ = check(*flags).stdout.splitlines()
+    assert row.split("   ") == [
+        *("never-advertised", "team-0, team-1, team-2 and 2 more", "Accelerator gpu"),
+        "no node has advertised nvidia.com/gpu: is there a node with it?",
+    ]
+    assert last == "5 mappings in 5 namespaces: 5 findings"
+    assert len(found(*flags)[1]) == 5
+
+
 def test_fields_that_an_api_server_would_refuse_are_found_in_a_folder(folder: Folder) -> None:
     maps = folder(
         accelerator("a", "a/x", target={"resource": "a/x", "count": "2"}, namespace="team"),

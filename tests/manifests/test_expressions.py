@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 PREFIXES = ("fpga.intel.com/", "accelbind.dev/")
 CLASSES = "deviceclass.resource.kubernetes.io/"
-GUARDED = {"guard": ("nvidia.com/",), "guard-claims": (CLASSES,)}
+GUARDED = {"guard": ("",), "guard-claims": (CLASSES,)}
 CEL = ("expression", "rule", "messageExpression")
 pytestmark = pytest.mark.usefixtures("cel")
 
@@ -115,7 +115,8 @@ def asks(spec: Json | None, prefixes: tuple[str, ...]) -> bool:
     spec = spec or {}
     holders = [spec, *(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
     parts = [(one.get("resources") or {}).get(part) for one in holders for part in PARTS]
-    return any(key.startswith(prefixes) for part in parts for key in part or ())
+    keys = {key for part in parts for key in part or ()}
+    return any("/" in key and key.startswith(prefixes) for key in keys)
 
 
 PARTS = ("limits", "requests")

@@ -288,13 +288,28 @@ def test_every_value_is_known_to_the_checks_and_tried() -> None:
     )
 
 
-def test_the_guard_is_called_for_the_resources_of_the_value_and_no_others() -> None:
-    kind = "ValidatingWebhookConfiguration"
-    items = with_values({"webhook": {"guard": ["nvidia.com/gpu*", "rdma/hca"]}})
-    guard = one(items, kind, "accelbind")["webhooks"][-1]
-    either = "k.startsWith('nvidia.com/gpu') || k == 'rdma/hca'"
-    assert guard["matchConditions"][0]["expression"].count(either) == 1
-    assert "nvidia.com/'" not in guard["matchConditions"][0]["expression"]
+def test_guards_of_all_namespaces_leave_out_those_with_a_label() -> None:
+    guards = {"guard": ["nvidia.com/*"], "guardClaims": True, "guardAllNamespaces": True}
+    items = with_values({"webhook": guards})
+    hooks = one(items, "ValidatingWebhookConfiguration", "accelbind")["webhooks"][-2:]
+    (policy,) = [
+        each["spec"]["matchConstraints"]
+        for each in of_kind(items, "ValidatingAdmissionPolicy")
+        if each["metadata"]["name"] == "accelbind-guard-claims"
+    ]
+    selector = {"key": "accelbind.dev/guard", "operator": "NotIn", "values": ["false"]}
+    for each in (*hooks, policy):
+        assert each["namespaceSelector"] == {"matchExpressions": [selector]}
+
+
+def test_monitors_need_a_cluster_that_knows_them() -> None:
+    monitors = ("template", "x", CHART, "--set", "monitoring.enabled=true")
+    on_a_cluster = ("--api-versions", "apiregistration.k8s.io/v1")
+    assert run_helm(*monitors).returncode == 0
+    refused = run_helm(*monitors, *on_a_cluster).stderr
+    assert "monitoring.enabled needs the definitions of the Prometheus operator" in refused
+    known = ("--api-versions", "monitoring.coreos.com/v1")
+    assert run_helm(*monitors, *on_a_cluster, *known).returncode == 0
 
 
 def test_a_bundle_of_ones_own_is_in_every_webhook() -> None:
