@@ -83,23 +83,41 @@ def list_names(
     target, policy = Target(api_server, kubeconfig, context), settings.policy()
     used = namespace or target.namespace()
 
-    async def read(access: Access) -> tuple[MappingIndex, Offers]:
+    async def read(access: Access) -> NameList:
         async with ClusterClient(access) as client:
-            index = await read_index(client, [used])
-            offers = await read_offers(client, used)
-            if policy.shared_namespace not in ("", used):
-                index = index.with_namespaces(await _read_shared(client, policy, offers))
-            return index, offers
+            return await read_names(client, policy, used)
 
     with target.access() as access:
-        index, offers = asyncio.run(read(access))
-    names = [*_names(index, offers, policy, used)]
-    result = {
-        "namespace": used,
-        "names": [*map(_as_object, names)],
-        "missing": offers.missing,
-    }
-    print_result(output, result, _lines(names, offers, used))
+        found = asyncio.run(read(access))
+    print_result(output, found.document(), _lines(found))
+
+
+@dataclass(frozen=True, slots=True)
+class NameList:
+    """The names that pods of a namespace can request."""
+
+    namespace: str
+    names: list[_Name]
+    missing: list[str]
+    """What may not be listed."""
+
+    def document(self) -> dict[str, Any]:
+        """The names for programs."""
+        names = [*map(_as_object, self.names)]
+        return {"namespace": self.namespace, "names": names, "missing": self.missing}
+
+
+async def read_names(client: ClusterClient, policy: Policy, namespace: str) -> NameList:
+    """Read the names of a namespace.
+
+    Raises:
+        ClusterError: The API server does not answer, or its mappings can't be listed.
+    """
+    index = await read_index(client, [namespace])
+    offers = await read_offers(client, namespace)
+    if policy.shared_namespace not in ("", namespace):
+        index = index.with_namespaces(await _read_shared(client, policy, offers))
+    return NameList(namespace, [*_names(index, offers, policy, namespace)], offers.missing)
 
 
 async def _read_shared(
@@ -156,13 +174,13 @@ def _as_object(name: _Name) -> dict[str, Any]:
     }
 
 
-def _lines(names: list[_Name], offers: Offers, namespace: str) -> Iterator[str]:
-    if names:
-        yield from table_lines(_TITLES, map(_cells, names))
+def _lines(found: NameList) -> Iterator[str]:
+    if found.names:
+        yield from table_lines(_TITLES, map(_cells, found.names))
     else:
-        yield f"namespace {namespace} has no names: ask an administrator for one"
-    if offers.missing:
-        yield f"{_UNKNOWN}, since you may not list {listing(offers.missing)}"
+        yield f"namespace {found.namespace} has no names: ask an administrator for one"
+    if found.missing:
+        yield f"{_UNKNOWN}, since you may not list {listing(found.missing)}"
 
 
 def _cells(name: _Name) -> tuple[str, ...]:

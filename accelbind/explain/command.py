@@ -2,28 +2,23 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-from accelbind.claim_objects import ClaimObjects
 from accelbind.exits import Exit
-from accelbind.explain.answer import Answer, answered, evaluated
+from accelbind.explain.answer import Answer
+from accelbind.explain.asking import Asked
 from accelbind.explain.claims import (
     FoundClaim,
-    develop_hints,
-    explain_claims,
     find_claims,
-    read_of_cluster,
 )
-from accelbind.explain.dry_run import DryRun, NotAsked, dry_run, may_create
 from accelbind.explain.show import as_object, print_text, print_yaml
 from accelbind.kubectl import DEFAULT_NAMESPACE, Target
 from accelbind.manifests import NO_PODS, path_label, read_documents
-from accelbind.misspelt import misspelt_resources
 from accelbind.options import (
     ApiServer,
     Context,
@@ -34,15 +29,11 @@ from accelbind.options import (
 )
 from accelbind.output import print_json
 from accelbind.run import with_settings
-from accelbind.survey import read_index, read_mappings
-from services.admission.mutate import Policy
-from services.admission.preview import explain_pod
+from accelbind.survey import read_mappings
 from services.kube.access import Access
-from services.kube.client import FORBIDDEN, NOT_FOUND, BadStatus, ClusterClient
-from services.mappings.index import EMPTY_INDEX, MappingIndex
+from services.kube.client import ClusterClient
 from services.pods.manifests import FoundPod, find_objects, find_pods, object_label
 from services.process.errors import ClusterError, InvalidManifest, InvalidSettings
-from services.process.text import plain
 from webhook.settings import ReviewSettings
 
 _SEES_THE_PERSON: Final = (
@@ -140,10 +131,10 @@ def explain(
     target = Target(api_server, kubeconfig, context)
     default = _usual_namespace(target, namespace, manifests.pods)
     places = [pod.namespace_among(namespace, default) for pod in manifests.pods]
-    asked = _Asked(manifests, places, settings.policy())
+    asked = Asked(manifests.pods, places, manifests.claims, settings.policy())
     if mappings is None and target.is_known:
         with target.access() as access:
-            answers = asyncio.run(asked.on_cluster(access))
+            answers = asyncio.run(_ask(asked, access))
     else:
         answers = asked.here(read_mappings(mappings, target, asked.namespaces))
     _print(output, answers, manifests)
@@ -151,6 +142,11 @@ def explain(
         raise typer.Exit(Exit.NO)
     if manifests.unused:
         raise typer.Exit(Exit.UNKNOWN)
+
+
+async def _ask(asked: Asked, access: Access) -> list[Answer]:
+    async with ClusterClient(access) as client:
+        return await asked.on_cluster(client)
 
 
 def _usual_namespace(target: Target, given: str | None, pods: Sequence[FoundPod]) -> str:
@@ -181,78 +177,6 @@ def _read(paths: Sequence[Path]) -> _Manifests:
     if not read.pods:
         raise InvalidManifest(f"{', '.join(read.unused) or 'the manifests'}: {NO_PODS}")
     return read
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """The pods that are asked about, each with its namespace, and the webhook's settings."""
-
-    manifests: _Manifests
-    places: Sequence[str]
-    policy: Policy
-
-    @property
-    def namespaces(self) -> list[str]:
-        return sorted({*self.places, self.policy.shared_namespace} - {""})
-
-    def here(self, index: MappingIndex) -> list[Answer]:
-        """Evaluate the pods."""
-        pods = zip(self.manifests.pods, self.places, strict=True)
-        return [self._completed(self._evaluated(pod, place, index), index) for pod, place in pods]
-
-    async def on_cluster(self, access: Access) -> list[Answer]:
-        """Ask an API server about the pods."""
-        async with ClusterClient(access) as client:
-            index, problem = await self._read_index(client)
-            allowed = {place: await may_create(client, place) for place in {*self.places}}
-            answers = []
-            for pod, place in zip(self.manifests.pods, self.places, strict=True):
-                result: DryRun = NotAsked(f"you may not create pods in namespace {plain(place)}")
-                if allowed[place]:
-                    result = await dry_run(client, pod, place)
-                if not isinstance(result, NotAsked):
-                    answer = answered(pod, place, result, index or EMPTY_INDEX, self.policy)
-                elif index is not None:
-                    answer = self._evaluated(pod, place, index, result.reason)
-                else:
-                    raise ClusterError(f"{result.reason}, and {problem}")
-                answers.append(answer)
-            if index is None:
-                return answers
-            objects = await read_of_cluster(client, answers, self.manifests.claims)
-            return [self._completed(each, index, objects) for each in answers]
-
-    async def _read_index(self, client: ClusterClient) -> tuple[MappingIndex | None, str]:
-        """The mappings that say more of the answers; None and the reason if there are none."""
-        try:
-            return await read_index(client, self.namespaces), ""
-        except BadStatus as error:
-            if error.status not in (FORBIDDEN, NOT_FOUND):
-                raise
-            return None, str(error)
-
-    def _evaluated(self, pod: FoundPod, place: str, index: MappingIndex, why: str = "") -> Answer:
-        one = explain_pod(pod, index, self.policy, namespace=place)
-        return evaluated(one, assumed=why and f"{why}; {self._assumed()}")
-
-    def _assumed(self) -> str:
-        shared, guard = self.policy.shared_namespace, ",".join(self.policy.guard)
-        return (
-            "evaluated here as by a webhook with"
-            f" {f'--shared-namespace {shared}' if shared else 'no shared namespace'},"
-            f" {f'--guard {guard}' if guard else 'no guard'} and"
-            f" --max-units {self.policy.max_units}; quotas, pod security and other webhooks"
-            " were not asked"
-        )
-
-    def _completed(
-        self, answer: Answer, index: MappingIndex, objects: ClaimObjects | None = None
-    ) -> Answer:
-        """Add what only the mappings tell: claims, and names that are probably misspelt."""
-        pod, place = answer.found, answer.namespace
-        misspelt = misspelt_resources(pod, index, self.policy, namespace=place)
-        claims = explain_claims(answer, index.namespace(place), self.manifests.claims, objects)
-        return replace(answer, claims=(*claims,), hints=(*misspelt, *develop_hints(answer, index)))
 
 
 def _print(output: ExplainFormat, answers: Sequence[Answer], manifests: _Manifests) -> None:

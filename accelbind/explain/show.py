@@ -64,7 +64,7 @@ def _rewrite_object(rewrite: Rewrite) -> dict[str, Any]:
 def print_yaml(answers: Sequence[Answer]) -> None:
     """Print the pods that are admitted, and on stderr why others aren't."""
     pods = [each.pod for each in answers if each.pod is not None]
-    typer.echo("---\n".join("\n".join((*_as_yaml(pod), "")) for pod in pods), nl=False)
+    typer.echo("---\n".join("\n".join((*as_yaml(pod), "")) for pod in pods), nl=False)
     for each in answers:
         if each.pod is None:
             typer.echo(f"refused: {each.found.label}: {each.message}", err=True)
@@ -75,10 +75,10 @@ def print_text(answers: Sequence[Answer], places: Sequence[str]) -> None:
     for number, (answer, place) in enumerate(zip(answers, places, strict=True)):
         if number:
             typer.echo()
-        print_lines((*_lines(answer, place), *map(_claim_line, answer.claims)))
+        print_lines(lines(answer, place))
         if answer.after:
             typer.echo()
-            before, after = _as_yaml(answer.before), _as_yaml(answer.after)
+            before, after = as_yaml(answer.before), as_yaml(answer.after)
             for line in difflib.unified_diff(
                 before, after, "as written", "as admitted", lineterm=""
             ):
@@ -88,6 +88,12 @@ def print_text(answers: Sequence[Answer], places: Sequence[str]) -> None:
     if len(answers) > 1:
         refused = sum(each.is_refused for each in answers)
         typer.echo(f"\n{len(answers) - refused} admitted, {refused} refused")
+
+
+def lines(answer: Answer, place: str = "") -> Iterator[str | StyledLine]:
+    """Yield the lines of an answer, without the change of the pod."""
+    yield from _lines(answer, place)
+    yield from map(_claim_line, answer.claims)
 
 
 def _lines(answer: Answer, place: str) -> Iterator[str | StyledLine]:
@@ -155,6 +161,7 @@ def _brings(resolution: Resolution) -> Iterator[str]:
         yield f"runtime class {effects.runtime_class}"
 
 
-def _as_yaml(manifest: object) -> list[str]:
+def as_yaml(manifest: object) -> list[str]:
+    """A manifest as lines of YAML."""
     text: str = yaml.safe_dump(manifest, sort_keys=False, allow_unicode=True, width=sys.maxsize)
     return text.splitlines()

@@ -20,8 +20,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from accelbind.name_list import read_names
 from accelbind.ui.live import Live
-from accelbind.ui.names import explained, names_of
+from accelbind.ui.names import explained
 from services.process.errors import AccelbindError
 
 HOST: Final = "127.0.0.1"
@@ -119,7 +120,8 @@ def create_app(live: Live, token: str, port: int, is_ending: Callable[[], bool])
     @app.get("/api/names")
     async def names(namespace: str) -> Response:
         try:
-            return JSONResponse(await names_of(live, namespace))
+            found = await read_names(live.client, live.policy, namespace)
+            return JSONResponse(found.document())
         except AccelbindError as error:
             return _problem(str(error))
 

@@ -159,10 +159,27 @@ async function showNames() {
   const asked = namespace;
   const answer = await ask(`/api/names?namespace=${encodeURIComponent(asked)}`);
   if (asked !== namespace) return;
-  say("names-error", answer.error);
+  const missing = (answer.missing ?? []).join(", ");
+  say("names-error", answer.error ?? (missing && `unknown, since you may not list ${missing}`));
   fill("names", (answer.names ?? []).map((each) => [
-    cell(each.name), cell(each.becomes), cell(each.offered), cell(each.free), cell(each.defined),
+    cell(each.name), cell(each.becomes || "can't be used"), cell(nodes(each)), cell(free(each)),
+    cell(each.shared ? `${each.namespace} (shared)` : each.namespace), cell(each.note),
   ]), "no names");
+}
+
+const UNKNOWN = "unknown";
+
+function nodes(name) {
+  if (!name.usable) return "";
+  if (!name.nodes) return UNKNOWN;
+  const shownNames = name.nodes.slice(0, 3).join(", ");
+  return name.nodes.length > 3 ? `${shownNames} and ${name.nodes.length - 3} more` : shownNames || "no node";
+}
+
+function free(name) {
+  if (!name.usable) return "";
+  if (name.free === null) return UNKNOWN;
+  return name.freeIsBound ? `at most ${name.free}` : name.free;
 }
 
 function showPods() {
@@ -241,8 +258,8 @@ $("try").addEventListener("submit", async (event) => {
   const answer = await ask("/api/explain", { namespace: $("namespace").value.trim(), text: $("request").value });
   const [title, list, pod] = $("answer").children;
   $("answer").hidden = false;
-  title.textContent = answer.error ?? answer.outcome;
-  title.className = answer.error || answer.outcome === "refused" ? "error" : "";
+  title.textContent = answer.error ?? (answer.refused ? "refused" : "admitted");
+  title.className = answer.error || answer.refused ? "error" : "";
   list.replaceChildren(...(answer.lines ?? []).map((each) => element("li", each)));
   pod.textContent = answer.pod ?? "";
   pod.hidden = !answer.pod;

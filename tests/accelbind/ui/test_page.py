@@ -55,8 +55,8 @@ async def names_are_shown(page: Page) -> None:
     await page.click("nav a:has-text('Names')")
     await expect(page.locator("#names")).to_contain_text("nlb0")
     for text, words in (
-        ("fpga.intel.com/nlb0: 1", "fpga.intel.com/af-"),
-        ("fpga.intel.com/nlb: 1", "nlb0"),
+        ("fpga.intel.com/nlb0: 1", "admitted"),
+        ("fpga.intel.com/nlb: 1", "in namespace default"),
         (MARKUP, "write a name and a number per line"),
         ("a: [", "expected"),
     ):

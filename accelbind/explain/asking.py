@@ -1,0 +1,97 @@
+"""Ask about pods: an API server by a dry run, or accelbind's own rules."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from accelbind.claim_objects import ClaimObjects
+from accelbind.explain.answer import Answer, answered, evaluated
+from accelbind.explain.claims import (
+    FoundClaim,
+    develop_hints,
+    explain_claims,
+    read_of_cluster,
+)
+from accelbind.explain.dry_run import DryRun, NotAsked, dry_run, may_create
+from accelbind.misspelt import misspelt_resources
+from accelbind.survey import read_index
+from services.admission.mutate import Policy
+from services.admission.preview import explain_pod
+from services.kube.client import FORBIDDEN, NOT_FOUND, BadStatus, ClusterClient
+from services.mappings.index import EMPTY_INDEX, MappingIndex
+from services.pods.manifests import FoundPod
+from services.process.errors import ClusterError
+from services.process.text import plain
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The pods that are asked about, each with its namespace, and the webhook's settings."""
+
+    pods: Sequence[FoundPod]
+    places: Sequence[str]
+    claims: Sequence[FoundClaim]
+    """Claims and templates that are asked about too."""
+    policy: Policy
+
+    @property
+    def namespaces(self) -> list[str]:
+        """Those whose mappings matter."""
+        return sorted({*self.places, self.policy.shared_namespace} - {""})
+
+    def here(self, index: MappingIndex) -> list[Answer]:
+        """Evaluate the pods."""
+        pods = zip(self.pods, self.places, strict=True)
+        return [self._completed(self._evaluated(pod, place, index), index) for pod, place in pods]
+
+    async def on_cluster(self, client: ClusterClient) -> list[Answer]:
+        """Ask an API server about the pods. Raises ClusterError if it does not say."""
+        index, problem = await self._read_index(client)
+        allowed = {place: await may_create(client, place) for place in {*self.places}}
+        answers = []
+        for pod, place in zip(self.pods, self.places, strict=True):
+            result: DryRun = NotAsked(f"you may not create pods in namespace {plain(place)}")
+            if allowed[place]:
+                result = await dry_run(client, pod, place)
+            if not isinstance(result, NotAsked):
+                answer = answered(pod, place, result, index or EMPTY_INDEX, self.policy)
+            elif index is not None:
+                answer = self._evaluated(pod, place, index, result.reason)
+            else:
+                raise ClusterError(f"{result.reason}, and {problem}")
+            answers.append(answer)
+        if index is None:
+            return answers
+        objects = await read_of_cluster(client, answers, [*self.claims])
+        return [self._completed(each, index, objects) for each in answers]
+
+    async def _read_index(self, client: ClusterClient) -> tuple[MappingIndex | None, str]:
+        """The mappings that say more of the answers; None and the reason if there are none."""
+        try:
+            return await read_index(client, self.namespaces), ""
+        except BadStatus as error:
+            if error.status not in (FORBIDDEN, NOT_FOUND):
+                raise
+            return None, str(error)
+
+    def _evaluated(self, pod: FoundPod, place: str, index: MappingIndex, why: str = "") -> Answer:
+        one = explain_pod(pod, index, self.policy, namespace=place)
+        return evaluated(one, assumed=why and f"{why}; {self._assumed()}")
+
+    def _assumed(self) -> str:
+        shared, guard = self.policy.shared_namespace, ",".join(self.policy.guard)
+        return (
+            "evaluated here as by a webhook with"
+            f" {f'--shared-namespace {shared}' if shared else 'no shared namespace'},"
+            f" {f'--guard {guard}' if guard else 'no guard'} and"
+            f" --max-units {self.policy.max_units}; quotas, pod security and other webhooks"
+            " were not asked"
+        )
+
+    def _completed(
+        self, answer: Answer, index: MappingIndex, objects: ClaimObjects | None = None
+    ) -> Answer:
+        """Add what only the mappings tell: claims, and names that are probably misspelt."""
+        pod, place = answer.found, answer.namespace
+        misspelt = misspelt_resources(pod, index, self.policy, namespace=place)
+        claims = explain_claims(answer, index.namespace(place), self.claims, objects)
+        return replace(answer, claims=(*claims,), hints=(*misspelt, *develop_hints(answer, index)))
