@@ -73,8 +73,9 @@ class Node:
         self.broken = broken
         await self._discovery.run_once()
 
-    async def read(self) -> World:
-        """The devices now."""
+    async def read(self, *, divides: bool) -> World:
+        """The devices now, of which none can be divided."""
+        del divides
         sightings = tuple(self._sighting(number) for number in range(DEVICES))
         return World(holders={}, cards=Inventory(), types=TypesReading(sightings))
 
