@@ -1,0 +1,52 @@
+"""The simulated fleet against the API server stand-in: what its scenes count."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from simulator.apiserver.standin import ApiServerStandIn
+from tools.fleet import scenes
+from tools.fleet.counting import resource_of
+from tools.fleet.plot import plot
+from tools.fleet.scenes import Fleet
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def api(tmp_path: Path) -> AsyncIterator[ApiServerStandIn]:
+    async with ApiServerStandIn(tmp_path) as running:
+        yield running
+
+
+async def test_scenes_count_what_nodes_ask(
+    api: ApiServerStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scenes, "CALM_SECONDS", 1)
+    fleet = Fleet(api.access, tmp_path, 3, dra=True, minutes=0.02, restart="true")
+    start = await fleet.play("start")
+    assert start.requests["WATCH resourceslices"] == 3
+    assert len(api.objects("Node")) == 3
+    rest = start
+    for _ in range(30):  # until all that follows the start is written
+        rest = await fleet.play("rest")
+        if not rest.requests:
+            break
+    assert (rest.requests, rest.watches) == ({}, 3), "at rest a node asks for nothing"
+    roll = await fleet.play("roll")
+    assert roll.requests["WATCH resourceslices"] == 3
+    for each in fleet.nodes:
+        await each.stop()
+        await each.client.aclose()
+    assert plot([start, rest]).count("<polyline") == 2
+
+
+def test_requests_are_counted_by_resource() -> None:
+    paths = {
+        "/api/v1/nodes/n1": "nodes",
+        "/api/v1/namespaces/default/events": "events",
+        "/apis/resource.k8s.io/v1/resourceslices": "resourceslices",
+        "/api/v1/namespaces/default": "namespaces",
+    }
+    assert {path: resource_of(path) for path in paths} == paths
