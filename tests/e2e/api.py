@@ -37,7 +37,10 @@ class Place:
     def path(self) -> str:
         root = "/apis" if "/" in self.api_version else "/api"
         within = f"/namespaces/{self.namespace}" if self.namespace else ""
-        plural = f"{self.kind.lower()}{'es' if self.kind.endswith('s') else 's'}"
+        kind = self.kind.lower()
+        plural = (
+            f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}{'es' * kind.endswith('s') or 's'}"
+        )
         return f"{root}/{self.api_version}{within}/{plural}"
 
 
