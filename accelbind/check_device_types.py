@@ -8,27 +8,39 @@ from typing import Annotated
 import typer
 
 from accelbind.exits import Exit
-from accelbind.output import Output, OutputFormat, print_result, table_lines
+from accelbind.output import Output, OutputFormat, print_lines, print_result, table_lines
 from accelbind.run import with_settings
+from accelbind.suggest_type import suggest
 from services.devices.types.load import LoadedTypes, load_types
 from services.node.settings import NodeSettings
+from services.process.errors import InvalidSettings
 from services.process.text import count, plain
 
 Folder = Annotated[
-    Path, typer.Argument(metavar="DIR", help="Folder of device types.", show_default=False)
+    Path | None, typer.Argument(metavar="DIR", help="Folder of device types.", show_default=False)
 ]
 
 
-@with_settings(NodeSettings, "resource_domain")
+@with_settings(NodeSettings, "resource_domain", "root")
 def device_types(
-    folder: Folder,
+    folder: Folder = None,
     *,
+    suggest_for: Annotated[
+        str,
+        typer.Option(
+            "--suggest",
+            metavar="DEVICE",
+            help="Print a draft for a device of this node: /dev/NAME, a PCI address or a USB path.",
+            show_default=False,
+        ),
+    ] = "",
     settings: NodeSettings,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Find what is wrong with device types.
 
     Reads each file of the folder as the plugin does, without looking at devices.
+    With --suggest it prints a draft of a type instead, as sysfs shows the device.
 
     Exit code 0: no findings; 1: findings; 2: the folder can't be read,
     or a domain can't be one of device types.
@@ -36,7 +48,13 @@ def device_types(
     [bold]Examples[/bold]
       accelbind check device-types ./types
       accelbind check device-types ./types -o json
+      accelbind check device-types --suggest /dev/hailo0 >types/hailo.yaml
     """
+    if bool(suggest_for) == (folder is not None):
+        raise InvalidSettings("name either a folder or, with --suggest, a device")
+    if folder is None:
+        print_lines(suggest(settings.root, suggest_for))
+        return
     loaded = load_types(folder, domains=settings.resource_domain)
     result = {
         "types": [{"name": each.name, "resource": each.resource} for each in loaded.types],

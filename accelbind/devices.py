@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+import msgspec
 import typer
 
 from accelbind.devices_show import show
@@ -21,6 +22,10 @@ from accelbind.survey import read_folder
 from plugin.dra.book import FOLDER as CLAIMS
 from plugin.dra.book import ClaimBook
 from plugin.settings import PluginSettings
+from services.devices.hardware.sysfs import Sysfs
+from services.devices.types.discover import SysTree
+from services.devices.types.load import load_types
+from services.devices.types.misses import find_misses
 from services.node.table import Table, rows, with_names
 from services.process.errors import InvalidSettings
 from services.process.settings import dashed
@@ -182,6 +187,10 @@ class DeviceSource:
             table = self._from_files("") if self._files else self._from_plugin()
         except NoAnswer as error:
             table = self._from_files(f"{error}; so this is from the files, with the health of now")
+        if (types := self._settings.device_types) is not None:
+            misses = find_misses(SysTree(Sysfs(self._settings.root)), load_types(types).types)
+            problems = (*table.problems, *(each.text for each in misses))
+            table = msgspec.structs.replace(table, problems=problems)
         if self._mappings is None:
             return table
         index = read_folder(self._mappings).index

@@ -2,14 +2,18 @@
 
 from collections.abc import Callable, Iterator
 
-from accelbind.doctor.model import AS_ROOT, CheckTarget, Line, failed, ok, unseen, warning
+from accelbind.doctor.model import AS_ROOT, CheckTarget, Line, failed, ok, skipped, unseen, warning
 from accelbind.node_devices import FoundDevices, NodeDevices
 from accelbind.plain_port import PlainPort
 from plugin.settings import PluginSettings
+from services.devices.hardware.sysfs import Sysfs
 from services.devices.model import PluginMode
 from services.devices.ofs import IN_USE
 from services.devices.reasons import remedy
 from services.devices.types.build import NOT_MATCHED
+from services.devices.types.discover import SysTree
+from services.devices.types.load import load_types
+from services.devices.types.misses import find_misses
 from services.node.table import Table
 from services.process.errors import AccelbindError
 from services.process.problem import Problem
@@ -75,6 +79,14 @@ def check_devices(node: Node) -> Iterator[Line]:
                 shown.add(text)
                 # Of near misses, some are meant.
                 yield _line(warning if problem.code == NOT_MATCHED else failed, text, problem)
+    options = node.options
+    if options.device_types is not None:
+        types = load_types(options.device_types).types
+        for miss in find_misses(SysTree(Sysfs(options.root)), types):
+            if miss.is_near:
+                yield warning(miss.text, "change match: see docs/device-types.md")
+            else:
+                yield skipped(miss.text)
     yield ok(count(healthy, "healthy device"))
 
 

@@ -64,6 +64,22 @@ class SysTree:
             if _USB_NAME.fullmatch(name)
         ]
 
+    def class_names(self) -> list[str]:
+        """The classes of devices."""
+        return sorted(self.files.names_if_listable("/sys/class"))
+
+    def classes_of(self, owner: str) -> list[str]:
+        """The classes in which a PCI function or a USB device has entries."""
+        return [
+            name
+            for name in self.class_names()
+            if any(each.owner == owner for each in self._of_class(name))
+        ]
+
+    def node_names(self) -> list[str]:
+        """The names in /dev."""
+        return self._nodes_below("")
+
     def _list_class(self, name: str) -> list[Subject]:
         place = f"/sys/class/{name}"
         entries = [
@@ -123,11 +139,21 @@ class SysTree:
     def _path(self, name: str) -> Subject:
         number = self.files.node_number(name)
         known = self.files.resolve(f"/sys/dev/char/{number[0]}:{number[1]}") if number else None
-        if not known:
-            return Subject(name)
-        subsystem = last_step(self.files.link(f"{known}/subsystem"))
+        return self._at(known) if known else Subject(name)
+
+    def _at(self, folder: str) -> Subject:
+        subsystem = last_step(self.files.link(f"{folder}/subsystem"))
         # By the kernel's name: a device keeps its id, whichever link to its node a type names.
-        return Subject(last_step(known), known, subsystem, *self._owners(known))
+        return Subject(last_step(folder), folder, subsystem, *self._owners(folder))
+
+    def with_node(self, name: str) -> Subject | None:
+        """The device that says that it has a node, also in a copy of sysfs without nodes."""
+        place = "/sys/dev/char"
+        for number in self.files.names_if_listable(place):
+            folder = self.files.resolve(f"{place}/{number}")
+            if folder and described_node(self.files.text(f"{folder}/uevent"))[0] == name:
+                return self._at(folder)
+        return None
 
     # Attributes ----------------------------------------------------------------------------------
 

@@ -1,0 +1,129 @@
+"""A draft of a device type for a device of this node, as sysfs shows it."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from services.devices.hardware.sysfs import Sysfs
+from services.devices.labels import dns_label
+from services.devices.nodes import DENIED_SUBSYSTEMS
+from services.devices.types.discover import SysTree
+from services.devices.types.facts import Subject
+from services.devices.types.model import Term, Usb
+from services.names import DEVICE_DOMAIN
+from services.process.errors import InvalidSettings
+from services.process.text import plain, quote, words
+
+_SHORT_ADDRESS: Final = re.compile(r"[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_ANY_USB: Final = Term(usb=Usb(vendor=("0000",)))
+_MOST: Final = 20
+_LONGEST: Final = 64
+_OF_ALL: Final = words("""
+    ari_enabled autosuspend avoid_reset_quirk bConfigurationValue bDeviceClass bDeviceProtocol
+    bDeviceSubClass bMaxPacketSize0 bMaxPower bNumConfigurations bNumInterfaces bmAttributes
+    broken_parity_status bcdDevice busnum class config configuration consistent_dma_mask_bits
+    current_link_speed current_link_width d3cold_allowed descriptors dev devnum devpath device
+    devspec dma_mask_bits driver_override enable idProduct idVendor irq local_cpulist local_cpus
+    ltm_capable max_link_speed max_link_width maxchild modalias msi_bus numa_node power_state
+    product quirks remove rescan reset reset_method resource revision rom rx_lanes serial speed
+    subsystem_device subsystem_vendor tx_lanes uevent urbnum vendor version
+    waiting_for_supplier
+""")
+"""Files that all devices of a bus have."""
+
+
+def suggest(root: Path, device: str) -> Iterator[str]:
+    """Yield the lines of a draft for `/dev/NAME`, a PCI address or a USB path such as `3-1.2`.
+
+    Raises:
+        InvalidSettings: There is no such device below the root, or none that can be served.
+    """
+    tree = SysTree(Sysfs(root))
+    subject = _find(tree, device)
+    fact = tree.facts(subject)
+    is_entry = subject.subsystem not in {"pci", "usb"}
+    classes = [subject.subsystem] if is_entry else tree.classes_of(subject.owner)
+    if is_entry and subject.subsystem in DENIED_SUBSYSTEMS:
+        raise InvalidSettings(f"nodes of class {subject.subsystem} are never handed out")
+    usable = [each for each in classes if each not in DENIED_SUBSYSTEMS]
+    of_class = usable[0] if usable and usable[0] != "misc" else subject.name
+    name = dns_label(of_class if is_entry or usable else f"device-{fact('vendorID')}")
+    driver = fact("kernelDriver")
+    yield f"# A draft for {device}: kernel name {subject.name}, driver {driver or 'none'}."
+    yield "apiVersion: accelbind.dev/v1alpha1"
+    yield "kind: DeviceType"
+    yield f"metadata: {{name: {name}}}"
+    yield "spec:"
+    yield f"  match: [{_term(tree, subject, is_entry=is_entry)}]"
+    yield f"  resource: {{domain: {DEVICE_DOMAIN}, name: {name}}}"
+    yield from _nodes(subject, usable, is_entry=is_entry, is_vfio=str(driver) == "vfio-pci")
+    yield from _attributes(tree, subject)
+
+
+def _find(tree: SysTree, device: str) -> Subject:
+    if device.startswith("/dev/"):
+        try:
+            found = tree.subjects(Term(path=(device,)))
+        except ValueError as error:
+            raise InvalidSettings(f"{device}: {plain(str(error), 300)}") from error
+        found = [each for each in found if each.folder] or [
+            each for each in (tree.with_node(device.removeprefix("/dev/")),) if each
+        ]
+    else:
+        address = f"0000:{device}" if _SHORT_ADDRESS.fullmatch(device) else device
+        listed = [*tree.functions, *tree.subjects(_ANY_USB)]
+        found = [each for each in listed if each.name == address]
+    if not found:
+        raise InvalidSettings(
+            f"{quote(device)} is no device in sysfs: name /dev/NAME, a PCI address such as"
+            " 0000:01:00.0, or a USB path such as 3-1.2"
+        )
+    return found[0]
+
+
+def _term(tree: SysTree, subject: Subject, *, is_entry: bool) -> str:
+    fact = tree.facts(subject)
+    parts = []
+    vendor, device = fact("vendorID"), fact("deviceID")
+    if subject.usb:
+        parts.append(f'usb: {{vendor: ["{vendor}"], product: ["{device}"]}}')
+    elif subject.pci:
+        parts.append(f'pci: {{vendor: ["{vendor}"], device: ["{device}"]}}')
+    if is_entry:
+        # Without a bus, the class may have devices of all kinds.
+        entry = "" if parts else f", entry: [{subject.name}]"
+        parts.append(f"class: {{name: {subject.subsystem}{entry}}}")
+    return f"{{{', '.join(parts)}}}"
+
+
+def _nodes(subject: Subject, classes: list[str], *, is_entry: bool, is_vfio: bool) -> Iterator[str]:
+    if is_entry or (subject.subsystem == "usb" and not classes):
+        yield "  nodes: [{own: true}]"
+    elif is_vfio:
+        yield "  nodes: [{vfio: true}]"
+    elif classes:
+        yield f"  nodes: [{', '.join(f'{{class: {each}}}' for each in classes)}]"
+    else:
+        yield "  nodes: [{vfio: true}]    # no class has nodes of it: bind vfio-pci, or its driver"
+
+
+def _attributes(tree: SysTree, subject: Subject) -> Iterator[str]:
+    found = []
+    for name in sorted(tree.files.names_if_listable(subject.folder)):
+        if name in _OF_ALL or name.startswith("resource"):
+            continue
+        text = tree.files.read(f"{subject.folder}/{name}").text
+        if text and len(text) <= _LONGEST and text.isprintable():
+            found.append((name, text))
+    if found:
+        yield "  attributes:    # what sysfs shows; keep those that match, health or env need"
+    for name, text in found[:_MOST]:
+        kind = ", type: int" if re.fullmatch(r"-?[0-9]{1,18}", text) else ""
+        yield f"    - {{name: {_identifier(name)}, file: {name}{kind}}}    # {text}"
+
+
+def _identifier(file: str) -> str:
+    first, *rest = [each for each in re.split(r"[^A-Za-z0-9]+", file) if each]
+    made = (first + "".join(each[:1].upper() + each[1:] for each in rest))[:32]
+    return f"of{made}" if made[0].isdigit() else made

@@ -1,0 +1,109 @@
+"""Why a device type matches nothing on a node: the nearest device that it doesn't name.
+
+Only ids, links and listings are read, which no driver's code answers.
+"""
+
+import difflib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from services.devices.types.discover import SysTree
+from services.devices.types.facts import Subject
+from services.devices.types.match import is_named
+from services.devices.types.model import DeviceType, Term
+from services.process.text import listing, quote
+
+_SHOWN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """A type that matches nothing."""
+
+    type: str
+    text: str
+    is_near: bool
+    """Whether something alike is here, so that the type may be wrong."""
+
+
+def find_misses(tree: SysTree, types: Iterable[DeviceType]) -> Iterator[Miss]:
+    """Yield the types that name nothing of a node."""
+    for each in types:
+        terms = each.spec.match
+        if any(is_named(term, tree.facts(one)) for term in terms for one in tree.subjects(term)):
+            continue
+        reasons = [*dict.fromkeys(_why(tree, term) for term in terms)]
+        near = [text for text, is_near in reasons if is_near]
+        shown = near or [text for text, _ in reasons]
+        text = f"device type {each.name} matches nothing: {'; '.join(shown[:_SHOWN])}"
+        yield Miss(each.name, text, is_near=bool(near))
+
+
+def _why(tree: SysTree, term: Term) -> tuple[str, bool]:
+    if term.path:
+        return _of_paths(tree, term.path)
+    texts, is_near = [], False
+    if term.class_:
+        text, is_near = _of_class(tree, term)
+        texts.append(text)
+    if term.pci or term.usb:
+        text, has_device = _of_bus(tree, term)
+        if not term.class_ or has_device:
+            texts.append(text)
+        is_near = is_near or has_device
+    return "; ".join(texts), is_near
+
+
+def _of_paths(tree: SysTree, paths: Iterable[str]) -> tuple[str, bool]:
+    wanted = [path.removeprefix("/dev/") for path in paths]
+    names = tree.node_names()
+    near = [close for name in wanted for close in difflib.get_close_matches(name, names, n=1)]
+    text = f"no {listing([f'/dev/{name}' for name in wanted], most=_SHOWN, last='or')}"
+    also = f"; there is {listing([f'/dev/{name}' for name in near], most=_SHOWN)}" if near else ""
+    return f"{text}{also}", bool(near)
+
+
+def _of_class(tree: SysTree, term: Term) -> tuple[str, bool]:
+    name = term.class_.name if term.class_ else ""
+    entries = tree.subjects(Term(class_=term.class_))
+    if entries:
+        shown = listing([_described(tree, each) for each in entries], most=_SHOWN)
+        return f"class {quote(name)} has {shown}", True
+    close = difflib.get_close_matches(name, tree.class_names(), n=1)
+    return f"no class {quote(name)}{f'; there is {quote(close[0])}' if close else ''}", bool(close)
+
+
+def _of_bus(tree: SysTree, term: Term) -> tuple[str, bool]:
+    bus = "PCI" if term.pci else "USB"
+    bare = Term(pci=term.pci, usb=term.usb)
+    subjects = tree.subjects(bare)
+    named = [each for each in subjects if is_named(bare, tree.facts(each))]
+    if named:
+        first = named[0]
+        classes = tree.classes_of(first.owner)
+        driver = tree.facts(first)("kernelDriver")
+        has = (
+            f"has class {listing([*map(quote, classes)], most=_SHOWN)}"
+            if classes
+            else "has no class"
+        )
+        bound = f"is bound to {driver}" if driver else "is bound to no driver"
+        return f"{bus} {_ids(tree, first)} {has} and {bound}", True
+    vendors = (term.pci.vendor if term.pci else ()) or (term.usb.vendor if term.usb else ())
+    alike = [each for each in subjects if tree.facts(each)("vendorID") in vendors]
+    if alike:
+        shown = listing([_described(tree, each) for each in alike], most=_SHOWN)
+        return f"of vendor {listing(vendors, last='or')} there is {shown}", True
+    of = f" of vendor {listing(vendors, most=_SHOWN, last='or')}" if vendors else " like it"
+    return f"no {bus} device{of}", False
+
+
+def _described(tree: SysTree, subject: Subject) -> str:
+    ids = _ids(tree, subject)
+    return f"{subject.name} ({ids})" if ids else subject.name
+
+
+def _ids(tree: SysTree, subject: Subject) -> str:
+    fact = tree.facts(subject)
+    vendor, device = fact("vendorID"), fact("deviceID")
+    return f"{vendor}:{device}" if vendor and device else ""

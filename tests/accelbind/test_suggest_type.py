@@ -1,0 +1,90 @@
+"""`accelbind check device-types --suggest`: drafts that can be used, from a tree of sysfs."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from services.devices.types.parsing import parse
+from simulator.devices import DeviceTree
+from tests.accelbind.running import Done, run
+from tests.services.devices.types.making import Types
+
+HAILO, USB, VFIO = "0000:01:00.0", "3-1.2", "0000:02:00.0"
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> DeviceTree:
+    tree = DeviceTree(tmp_path / "root")
+    hailo = tree.pci(HAILO, "1e60:2864", board_location="0", irq=7, long="x" * 99)
+    tree.bind(hailo, "hailo")
+    entry = tree.entry(hailo, "hailo_chardev", "hailo0", "235:0")
+    tree.file(f"{entry}/fw_version", "4.17.0")
+    tree.file(f"{entry}/board_id", "7")
+    tree.bind(tree.pci(VFIO, "8086:bccf"), "vfio-pci")
+    tree.usb(USB, "1a6e:089a", "bus/usb/003/002", "189:257", serial="s")
+    tree.entry("", "misc", "fuse", "10:229")
+    return tree
+
+
+def suggest(tree: DeviceTree, device: str) -> Done:
+    return run("check", "device-types", "--suggest", device, "--root", tree.root)
+
+
+@pytest.mark.parametrize(
+    ("device", "match", "nodes", "attributes"),
+    [
+        (
+            "/dev/hailo0",
+            {
+                "pci": {"vendor": ["1e60"], "device": ["2864"]},
+                "class": {"name": "hailo_chardev"},
+            },
+            [{"own": True}],
+            [
+                {"name": "boardId", "file": "board_id", "type": "int"},
+                {"name": "fwVersion", "file": "fw_version"},
+            ],
+        ),
+        (
+            "01:00.0",
+            {"pci": {"vendor": ["1e60"], "device": ["2864"]}},
+            [{"class": "hailo_chardev"}],
+            [{"name": "boardLocation", "file": "board_location", "type": "int"}],
+        ),
+        (VFIO, {"pci": {"vendor": ["8086"], "device": ["bccf"]}}, [{"vfio": True}], []),
+        (USB, {"usb": {"vendor": ["1a6e"], "product": ["089a"]}}, [{"own": True}], []),
+        ("/dev/fuse", {"class": {"name": "misc", "entry": ["fuse"]}}, [{"own": True}], []),
+    ],
+)
+def test_a_draft_names_the_device_its_nodes_and_what_sysfs_shows(
+    tree: DeviceTree, device: str, match: object, nodes: object, attributes: list[object]
+) -> None:
+    code, out, err = suggest(tree, device)
+    assert (code, err) == (0, "")
+    draft = yaml.safe_load(out)
+    assert draft["spec"]["match"] == [match]
+    assert draft["spec"]["nodes"] == nodes
+    assert draft["spec"].get("attributes", []) == attributes
+    parse(draft)
+    if device != VFIO:  # whose group isn't here
+        types = Types(tree.root.parent / "types", tree.root)
+        types.write("draft.yaml", out)
+        assert [len(each.nodes) for each in types.scan().devices] == [1]
+
+
+@pytest.mark.parametrize(
+    ("device", "words"),
+    [
+        ("/dev/none", "is no device in sysfs"),
+        ("0000:09:00.0", "is no device in sysfs"),
+        ("/dev/mem", "which is never handed out"),
+    ],
+)
+def test_what_is_no_device_or_never_handed_out_has_no_draft(
+    tree: DeviceTree, device: str, words: str
+) -> None:
+    done = suggest(tree, device)
+    assert (done.returncode, words in done.stderr) == (2, True)
+    assert run("check", "device-types").returncode == 2
+    assert run("check", "device-types", "x", "--suggest", "y").returncode == 2
