@@ -26,6 +26,7 @@ PARTS = (
     "rotation",
     "kubelet",
     "doctor",
+    "fleet",
 )
 
 

@@ -313,7 +313,7 @@ class Hosts:
             *("--mode", mode, "--units", str(UNITS), *self.node_flags),
             *("--api-server", self.cluster.settings.api_server, "--scan-interval", "1"),
             *("--node-name", self.cluster.node, "--ports-file", ports),
-            *("--metrics-host", "127.0.0.1", "--metrics-port", "0"),
+            *("--metrics-host", "0.0.0.0", "--metrics-port", "0"),  # noqa: S104 - as in a pod
             *flags,
         )
         self.plugin_port = self.running["plugin"].ports(ports, timeout=START_SECONDS)["metrics"]
