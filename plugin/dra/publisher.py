@@ -34,7 +34,7 @@ from plugin.dra.slices import (
 )
 from services.devices.dra import API_VERSION, DRIVER
 from services.devices.model import Contents, Inventory
-from services.kube.client import ClusterClient, requested_pause, segment
+from services.kube.client import ClusterClient, requested_pause, segment, will_pass
 from services.kube.list_watch import USUAL_TIMING, WatchTiming
 from services.kube.lists import list_objects
 from services.kube.nodes import NODES
@@ -240,7 +240,15 @@ class SlicePublisher:
             return True
         wanted = Slice(f"{slice_name(self._node, 0)}-trial", 1, 1, [device_body(divided[0])])
         item = self._item(wanted, [])
-        stored = await try_create(self._client, COLLECTION, item, manager=MANAGER)
+        try:
+            stored = await try_create(self._client, COLLECTION, item, manager=MANAGER)
+        except ClusterError as error:
+            if will_pass(error):
+                raise
+            # As where a webhook that allows no trials is asked; the features are on by default.
+            log.warning("a slice with shares can't be tried out", reason=str(error))
+            self._is_tried = True
+            return True
         self._is_tried = True
         if has_shares(read_slice(stored).devices):
             return True

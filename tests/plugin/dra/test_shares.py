@@ -10,6 +10,7 @@ import yaml
 from structlog.testing import capture_logs
 
 from services.containers.holders import Holder
+from simulator.apiserver.http_server import Request
 from simulator.apiserver.standin import ApiServerStandIn, Options
 from simulator.cards import Rack
 from simulator.devices import DeviceTree
@@ -207,3 +208,18 @@ async def test_on_a_server_that_drops_shares_replicas_are_published(old_server: 
         if "/resourceslices" in each.request.path and each.request.query.get("dryRun") != "All"
     ]
     assert [each for each in stored if each != "GET"] == ["POST"]
+
+
+async def test_shares_are_published_where_a_trial_is_refused(node: Node) -> None:
+    """As by an API server that asks a webhook which has side effects."""
+    node.write_type(replicas=2)
+
+    def is_trial(request: Request) -> bool:
+        return request.query.get("dryRun") == "All"
+
+    with node.bed.api.faults.failing(400, matches=is_trial):
+        async with node.running():
+            await node.until_published(WHOLE)
+    with node.bed.api.faults.failing(503, count=1, matches=is_trial):
+        async with node.running():
+            await node.until_published(WHOLE)
