@@ -3,10 +3,14 @@
 import json
 from pathlib import Path
 
+import kubernetes_validate
 import pytest
 
+from services.devices.dra import DRIVER
+from services.devices.types.load import load_types
 from services.mappings.index import build_index
 from services.mappings.model import parse
+from services.names import DEVICE_DOMAIN
 from services.process.yaml import Document, read_documents
 from tests.accelbind.running import run
 from tests.support import REPOSITORY
@@ -37,3 +41,15 @@ def test_every_pod_does_as_its_comment_tells(path: Path) -> None:
     done = run("explain", "-f", path, "--mappings", mappings, "-o", "json")
     assert done.returncode == (1 if path.name in REFUSED else 0), done.stdout + done.stderr
     assert json.loads(done.stdout)
+
+
+def test_every_claim_is_for_a_type_that_is_an_example_too() -> None:
+    loaded = load_types(EXAMPLES / "devices", domains=(DEVICE_DOMAIN,))
+    assert not loaded.problems
+    for path in sorted(EXAMPLES.glob("claims/*.yaml")):
+        for document in read_documents(path.read_bytes()):
+            assert isinstance(document, Document)
+            kubernetes_validate.validate(document.value, "1.36", strict=True)
+        done = run("explain", "-f", path, "--mappings", EXAMPLES / "mappings")
+        assert "the container gets the device" in done.stdout
+        assert f"DeviceClass {loaded.types[0].name}.{DRIVER}" in done.stdout

@@ -99,7 +99,7 @@ async def test_a_claim_that_is_gone_or_replaced_is_left_alone(bed: Bed, code: in
             assert len(writes(bed)) == 1
 
 
-async def test_an_api_server_that_is_away_is_told_later(bed: Bed) -> None:
+async def test_claims_are_reported_once_the_api_server_is_back(bed: Bed) -> None:
     item = claim("c", result(bed.add_fpga()), configs=(config(NEVER),))
     with bed.api.faults.failing(503, count=2, matches=is_report):
         async with bed.running():
