@@ -217,17 +217,23 @@ def test_a_hot_card_is_tainted_shown_and_avoided(
         found = [one for each in status["allocatedResourcesStatus"] for one in each["resources"]]
         assert [each["health"] for each in found] == [health], str(found)
 
+    def reported(ready: str) -> None:
+        (found,) = claims(pods)[0]["status"].get("devices") or [{}]
+        assert [each["status"] for each in found.get("conditions", ())] == [ready], str(found)
+
     def tainted(wanted: bool) -> None:
         assert bool(driver.devices()[device].get("taints")) is wanted
 
     patience = pods.patience
     until(lambda: shown("Healthy"), seconds=patience, what="the health in the pod's status")
+    until(lambda: reported("True"), seconds=patience, what="the claim's status")
     hosts.rack.break_(address, Fault.OVERHEATED)
     hot = time.monotonic()
     try:
         until(lambda: tainted(True), seconds=patience, what="the taint")
         taken = time.monotonic() - hot
         until(lambda: shown("Unhealthy"), seconds=patience, what="the pod's status")
+        until(lambda: reported("False"), seconds=patience, what="the claim's status")
         figure(f"tainted after {taken:.1f} s, shown after {time.monotonic() - hot:.1f} s")
         pods.given(pods.create(with_template("cool", template))["metadata"]["name"])
     finally:

@@ -52,7 +52,7 @@ def driver(cluster: Cluster, pods: Pods, hosts: Hosts) -> Iterator[Driver]:
     if not cluster.api.serves(GROUP, "deviceclasses"):
         pytest.skip(f"the API server has no {GROUP}: DRA needs Kubernetes 1.36")
     assert pods.namespace, "its mappings are made"
-    types = hosts.folder / "types"
+    types = hosts.folder / "generic-types"  # no other part serves these
     types.mkdir(exist_ok=True)
     source = REPOSITORY / f"manifests/device-types/{ENGINE}.yaml"
     (types / source.name).write_text(source.read_text())
