@@ -85,7 +85,7 @@ def test_a_claim_has_a_device(short_dir: Path) -> None:
     (device,) = asked_json(*flags)["devices"]
     assert device["device"] == "dfl-fme.0"
     assert device["holders"] == [
-        {"namespace": "team-a", "pod": "", "container": "", "claim": "mine"}
+        {"namespace": "team-a", "pod": "", "container": "", "claim": "mine", "share": ""}
     ]
     assert "claim team-a/mine" in ask(*flags).stdout
     book.path(UID).write_text("{")
@@ -134,7 +134,7 @@ async def test_a_running_plugin_is_asked_and_init_containers_are_holders(
 
         told = await eventually_async(with_holders)  # the plugin's answer may be a second old
         assert (told["source"], told["node"], told["problems"]) == ("plugin", "n1", [])
-        own = {"namespace": "ns", "pod": "p", "claim": ""}
+        own = {"namespace": "ns", "pod": "p", "claim": "", "share": ""}
         held = [each["holders"] for each in told["devices"]]
         assert {"container": "i", **own} in held[0]
         assert {"container": "i", **own} in held[1]

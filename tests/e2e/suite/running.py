@@ -53,7 +53,13 @@ def test_people_see_who_has_a_device(
     def look() -> None:
         told = json.loads(accelbind("devices", "--files", *hosts.files, "-o", "json"))
         holders = [each for device in told["devices"] for each in device["holders"]]
-        wanted = {"namespace": pods.namespace, "pod": name, "container": "show", "claim": ""}
+        wanted = {
+            "namespace": pods.namespace,
+            "pod": name,
+            "container": "show",
+            "claim": "",
+            "share": "",
+        }
         assert holders == [wanted], f"{holders}, {told['problems']}"
 
     until(look, seconds=cluster.settings.patience, what="accelbind devices to name the pod")
