@@ -11,13 +11,14 @@ from accelbind.exits import Exit
 from accelbind.output import Output, OutputFormat, print_lines, print_result, table_lines
 from accelbind.run import with_settings
 from accelbind.suggest_type import suggest
-from services.devices.types.load import LoadedTypes, load_types
+from services.devices.types.load import LoadedTypes, load_types, parse_types, read_type
 from services.node.settings import NodeSettings
 from services.process.errors import InvalidSettings
 from services.process.text import count, plain
 
 Folder = Annotated[
-    Path | None, typer.Argument(metavar="DIR", help="Folder of device types.", show_default=False)
+    Path | None,
+    typer.Argument(metavar="PATH", help="Folder of device types, or a file.", show_default=False),
 ]
 
 
@@ -39,8 +40,9 @@ def device_types(
 ) -> None:
     """Find what is wrong with device types.
 
-    Reads each file of the folder as the plugin does, without looking at devices.
-    With --suggest it prints a draft of a type instead, as sysfs shows the device.
+    Reads each file as the plugin does, without looking at devices, and names all
+    findings of a file with the lines of their fields. With --suggest it prints a draft
+    of a type instead, as sysfs shows the device.
 
     Exit code 0: no findings; 1: findings; 2: the folder can't be read,
     or a domain can't be one of device types.
@@ -55,7 +57,11 @@ def device_types(
     if folder is None:
         print_lines(suggest(settings.root, suggest_for))
         return
-    loaded = load_types(folder, domains=settings.resource_domain)
+    domains = settings.resource_domain
+    if folder.is_file():
+        loaded = parse_types({folder.name: read_type(folder)}, domains=domains)
+    else:
+        loaded = load_types(folder, domains=domains)
     result = {
         "types": [{"name": each.name, "resource": each.resource} for each in loaded.types],
         "findings": [dataclasses.asdict(each) for each in loaded.problems],

@@ -115,7 +115,8 @@ def test_files_that_can_not_be_used_are_named_and_the_others_served(tmp_path: Pa
         expected.append((f"{name}.yaml", 2, f"spec.match[0]{field}"))
     done, found, types = checked(tmp_path)
     assert done.returncode == 1
-    assert sorted(found) == sorted(expected)
+    named = [(file, field) for file, _, field in found]
+    assert sorted(named) == sorted((file, field) for file, _, field in expected)
     assert types == ["vector-engine"]
 
 
@@ -172,14 +173,14 @@ def test_it_prints_tables(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stdout.splitlines()[2:] == [
         "FILE     LINE   FIELD            WHAT",
-        "b.yaml   1      spec.health[0]   state must be compared with type int",
+        "b.yaml   10     spec.health[0]   state must be compared with type int",
         "1 device type: 1 finding",
     ]
 
 
 def test_domains_are_allowed_one_by_one(tmp_path: Path) -> None:
     (tmp_path / "ve.yaml").write_text(ENGINE.replace("device.accelbind.dev", "nec.com"))
-    assert checked(tmp_path)[1] == [("ve.yaml", 1, "spec.resource.domain")]
+    assert checked(tmp_path)[1] == [("ve.yaml", 13, "spec.resource.domain")]
     assert checked(tmp_path, "--resource-domain", "nec.com")[1:] == ([], ["vector-engine"])
 
 
@@ -187,3 +188,72 @@ def test_a_folder_that_can_not_be_read_is_no_answer(tmp_path: Path) -> None:
     done = run("check", "device-types", tmp_path / "gone")
     assert (done.returncode, done.stdout) == (2, "")
     assert "gone: No such file or directory" in done.stderr
+
+
+FAULTY = """\
+apiVersion: accelbind.dev/v1alpha1
+kind: DeviceType
+metadata: {name: X}
+spec:
+  mount: /x
+  match:
+    - pci: {vendor: ["8086"], devise: ["1234"]}
+    - pci:
+        vendor: ["0x8086"]
+  attributes:
+    - {name: state, file: state, type: float}
+    - {name: other, file: other}
+  health: [{attribute: stat, equals: 1, reason: bad}]
+  nodes: {own: true}
+  env: [{name: 7, value: a}]
+  sharing: {replicas: 200}
+  resource: {domain: device.accelbind.dev}
+status: {}
+"""
+NAME = "a name of lower-case letters, digits and - that starts with a letter, other than fpga"
+
+
+def test_all_findings_of_a_file_have_their_lines_in_words(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text(FAULTY)
+    expected = [
+        (18, "status", "there is no such field"),
+        (3, "metadata.name", f"must be {NAME}"),
+        (5, "spec.mount", "there is no such field"),
+        (17, "spec.resource", "name is missing"),
+        (16, "spec.sharing.replicas", "Expected `int` <= 128"),
+        (7, "spec.match[0].pci.devise", "there is no such field; did you mean device?"),
+        (
+            *(9, "spec.match[1].pci.vendor[0]"),
+            'must be four lower-case hex digits in quotes, such as "8086"',
+        ),
+        (11, "spec.attributes[0].type", "must be bool, int or string, not 'float'"),
+        (14, "spec.nodes", "must be a list, in [], not `object`"),
+        (15, "spec.env[0].name", "Expected `str`, got `int`: put it into quotes"),
+    ]
+    for path in (tmp_path, tmp_path / "x.yaml"):
+        done = run("check", "device-types", path, "-o", "json")
+        assert done.returncode == 1
+        found = json.loads(done.stdout)["findings"]
+        assert [(each["line"], each["field"], each["message"]) for each in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "message"),
+    [
+        ("attribute: state,", "attribute: stat,", 10, "not declared in attributes; did you mean s"),
+        ("attribute: numaNode", "attribute: numanode", 14, "did you mean numaNode?"),
+        ("[{class: ve}]", "{class: ve}", 12, "must be a list, in [], not `object`"),
+        ("{class: ve}", "ve", 12, "must be an object, in {}, not `str`"),
+        ("[{class: ve}]", f"[{'{class: ve}, ' * 9}]", 12, "must have at most 8 entries"),
+        ("metadata:", "meta:", 1, "there is no such field; did you mean metadata?"),
+        ("vector-engine", "x" * 50, 3, "must have at most 40 characters"),
+    ],
+)
+def test_a_finding_says_what_would_be_right(
+    tmp_path: Path, old: str, new: str, line: int, message: str
+) -> None:
+    (tmp_path / "x.yaml").write_text(ENGINE.replace(old, new, 1))
+    done = run("check", "device-types", tmp_path / "x.yaml", "-o", "json")
+    (found,) = json.loads(done.stdout)["findings"]
+    assert message in found["message"]
+    assert found["line"] == line or "meta" in new

@@ -3,19 +3,23 @@
 A file that can't be used never stops the others.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
+import yaml
+
 from services.devices.allocation import resource_variable
 from services.devices.types.model import DeviceType
-from services.devices.types.parsing import InvalidType, parse
+from services.devices.types.parsing import find_problems, parse
 from services.process.folder import read_file, yaml_files
 from services.process.text import plain
 from services.process.yaml import BrokenDocument, read_documents
 
 WHAT: Final = "device types"
+_STEPS: Final = re.compile(r"[^.\[\]]+")
 MAX_BYTES: Final = 64 * 1024
 """Of one file."""
 MAX_FILES: Final = 256
@@ -71,6 +75,11 @@ def read_files(folder: Path) -> FileContents:
     return {path.name: _read(real, path) for path in paths[:MAX_FILES]} | beyond
 
 
+def read_type(path: Path) -> bytes | FileProblem:
+    """The content of one file, or why it can't be read."""
+    return _read(path.parent.resolve(), path)
+
+
 def _read(folder: Path, path: Path) -> bytes | FileProblem:
     try:
         # In a mounted ConfigMap the files are links to files below its `..data`.
@@ -92,11 +101,12 @@ def parse_types(contents: FileContents, *, domains: tuple[str, ...] = ()) -> Loa
     types: list[DeviceType] = []
     problems: list[FileProblem] = []
     for name, content in contents.items():
-        parsed = _parse(name, content, domains) if isinstance(content, bytes) else content
-        if isinstance(parsed, FileProblem):
-            problems.append(parsed)
+        parsed = _parse(name, content, domains) if isinstance(content, bytes) else [content]
+        if isinstance(parsed, list):
+            problems += parsed
             continue
-        line, made = parsed
+        made = parsed
+        line = _line_of(content, "metadata.name") if isinstance(content, bytes) else 0
         if made.name in files:
             text = f"{files[made.name]} has a type of this name already"
             problems.append(FileProblem(name, line, "metadata.name", text))
@@ -112,19 +122,44 @@ def parse_types(contents: FileContents, *, domains: tuple[str, ...] = ()) -> Loa
     return LoadedTypes(tuple(types), tuple(problems))
 
 
-def _parse(
-    name: str, content: bytes, domains: tuple[str, ...]
-) -> tuple[int, DeviceType] | FileProblem:
-    """The type of a file, and the line on which its document starts."""
+def _parse(name: str, content: bytes, domains: tuple[str, ...]) -> DeviceType | list[FileProblem]:
+    """The type of a file, or what is wrong with it."""
     documents = list(read_documents(content, types=True))
     if not documents:
-        return FileProblem(name, 0, "", "the file is empty")
+        return [FileProblem(name, 0, "", "the file is empty")]
     document, *others = documents
     if isinstance(document, BrokenDocument):
-        return FileProblem(name, document.line, "", document.message)
+        return [FileProblem(name, document.line, "", document.message)]
     if others:
-        return FileProblem(name, others[0].line, "", "a file has one device type: use a file each")
+        text = "a file has one device type: use a file each"
+        return [FileProblem(name, others[0].line, "", text)]
+    if problems := find_problems(document.value, domains=domains):
+        return [
+            FileProblem(
+                *(name, _line_of(content, each.field) or document.line),
+                *(each.field, each.message),
+            )
+            for each in problems
+        ]
+    return parse(document.value, domains=domains)
+
+
+def _line_of(content: bytes, field: str) -> int:
+    """The line of a field, or of the deepest part of its path that is there; 0 if unknown."""
     try:
-        return document.line, parse(document.value, domains=domains)
-    except InvalidType as error:
-        return FileProblem(name, document.line, error.field, error.message)
+        node = yaml.compose(content, Loader=yaml.SafeLoader)
+    except (yaml.YAMLError, ValueError):
+        return 0
+    line = node.start_mark.line + 1 if node else 0
+    for step in _STEPS.findall(field):
+        if isinstance(node, yaml.SequenceNode) and step.isdigit() and int(step) < len(node.value):
+            node = node.value[int(step)]
+            line = node.start_mark.line + 1
+        elif isinstance(node, yaml.MappingNode):
+            found = [each for each in node.value if each[0].value == step]
+            if not found:
+                break
+            line, node = found[0][0].start_mark.line + 1, found[0][1]
+        else:
+            break
+    return line

@@ -5,8 +5,9 @@ the field by its path: `spec.match[0].pci.vendor`. The JSON Schema for editors i
 structs.
 """
 
+import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from typing import Annotated, Final, Literal
 
@@ -44,6 +45,19 @@ Word = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]+$", max_length=32)]
 Label = Annotated[str, Meta(pattern=r"^(?!fpga$)[a-z](?:[a-z0-9-]*[a-z0-9])?$", max_length=40)]
 Identifier = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=32)]
 Text = Annotated[str, Meta(max_length=MAX_VALUE)]
+PATTERNS: Final = {
+    "^[0-9a-f]{4}$": 'four lower-case hex digits in quotes, such as "8086"',
+    "^[0-9a-f]{4}:[0-9a-f]{4}$": "two ids in lower-case hex digits, such as 8086:1771",
+    "^(?:[0-9a-f]{2}){1,3}$": 'the begin of a class code in lower-case hex digits, such as "1200"',
+    "^[A-Za-z0-9_.:@+*?-]+$": "a name, in which * stands for any characters",
+    "^[A-Za-z0-9_-]+$": "a name of letters, digits, _ and -",
+    "^(?!fpga$)[a-z](?:[a-z0-9-]*[a-z0-9])?$": (
+        "a name of lower-case letters, digits and - that starts with a letter, other than fpga"
+    ),
+    "^[A-Za-z_][A-Za-z0-9_]*$": "a name of letters, digits and _ that starts with a letter or _",
+}
+"""The patterns of texts in words."""
+
 _FEW: Final = Meta(max_length=16)
 _MANY: Final = Meta(max_length=256)
 OneOf = Annotated[tuple[bool | int | Text, ...], Meta(min_length=1, max_length=32)]
@@ -310,15 +324,21 @@ class Spec(_Strict, frozen=True):
         for at, each in conditions.items():
             wanted = known.get(each.attribute)
             if wanted is None:
-                yield f"{at}.attribute: {each.attribute} is not declared in attributes"
+                yield f"{at}.attribute: {_undeclared(each.attribute, known)}"
             elif any(type(value) is not wanted for value in each.values()):
                 yield f"{at}: {each.attribute} must be compared with type {_WORDS[wanted]}"
         for number, variable in enumerate(self.env):
             of = variable.attribute
             if of is not None and of not in known:
-                yield f".env[{number}].attribute: {of} is not declared in attributes"
+                yield f".env[{number}].attribute: {_undeclared(of, known)}"
         if len({each.name for each in self.env}) < len(self.env):
             yield ".env: two have one name"
+
+
+def _undeclared(attribute: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(attribute, known, n=1)
+    meant = f"; did you mean {near[0]}?" if near else ""
+    return f"{attribute} is not declared in attributes{meant}"
 
 
 class Metadata(_Strict, frozen=True):
