@@ -42,7 +42,7 @@ def named_within_text() -> dict[str, set[str]]:
             names = [word for word in words if re.fullmatch(r"[a-z]+(-[a-z]+)*", word)]
             if names and names[0] == "has":  # a message of accelbind
                 continue
-            groups = {"certs", "fpga", "bitstream", "names", "check"}
+            groups = {"certs", "fpga", "bitstream", "names", "check", "dra"}
             depth = 2 if names and names[0] in groups else 1
             name = " ".join(words[: min(depth, len(names))])
             flags = {re.split(r"[=\[]", word)[0] for word in words if word.startswith("--")}

@@ -14,6 +14,7 @@ def test_the_types_of_the_guide_are_valid() -> None:
     blocks = re.findall(r"```yaml\n(.*?)```", GUIDE, re.DOTALL)
     assert [parse(yaml.safe_load(each)).name for each in blocks] == [
         "vector-engine",
+        "hailo-chardev",
         "t4-vfio",
         "fuse",
     ]
