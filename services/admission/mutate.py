@@ -187,7 +187,8 @@ def mutate(
         _refuse_sharing(plans, mappings, refusals)
     rewrites = tuple([each for plan in plans for each in plan.rewritten])
     placed = placement_operations(pod, rewrites, refusals)
-    if any(each.resource.startswith(CLAIM_TEMPLATE) for each in rewrites):
+    of_claims = [each for each in rewrites if each.resource.startswith(CLAIM_TEMPLATE)]
+    if of_claims:
         placed += claim_operations(pod, plans, refusals)
     if refusals.listed:
         return Refused(tuple(refusals.listed))

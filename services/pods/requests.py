@@ -46,18 +46,19 @@ def requesting_containers(
     containers: list[ContainerRef] = []
     if pod.spec is None:
         return containers
-    sources = {each.name: each.source for each in pod.spec.resource_claims or ()}
+    entries = pod.spec.resource_claims  # few pods have any, and all pods with names come here
+    sources = {each.name: each.source for each in entries} if entries else None
     for n, container in enumerate(pod.spec.init_containers or ()):
         if _requests_any(container.resources, prefixes) or container.name in also:
             sidecar = container.restart_policy == "Always"
             path = f"/spec/initContainers/{n}"
-            used = _claims(container, sources)
+            used = _claims(container, sources) if sources else ()
             ref = ContainerRef(container, path, init=True, sidecar=sidecar, claims=used)
             containers.append(ref)
     for n, container in enumerate(pod.spec.containers or ()):
         if _requests_any(container.resources, prefixes) or container.name in also:
-            path = f"/spec/containers/{n}"
-            containers.append(ContainerRef(container, path, claims=_claims(container, sources)))
+            used = _claims(container, sources) if sources else ()
+            containers.append(ContainerRef(container, f"/spec/containers/{n}", claims=used))
     return containers
 
 
@@ -163,7 +164,7 @@ def _read_again(
 
 def _claims(container: Container, sources: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Return the claims that a container uses, each once, by the pod's entries for them."""
-    claims = container.resources.claims if container.resources and sources else None
+    claims = container.resources.claims if container.resources else None
     used = dict.fromkeys([each.name for each in claims or ()])
     return tuple([(name, sources[name]) for name in used if name in sources])
 
