@@ -38,7 +38,7 @@ def shape(stubs: ModuleType) -> str:
     [
         (deviceplugin_pb2, "c5adfa65bc264f8e"),
         (podresources_pb2, "29eb9cf36d080ecf"),
-        (dra_pb2, "1b864f7a2b9bfcd9"),
+        (dra_pb2, "aa9ae4ba4d11f208"),
         (dra_health_pb2, "69bd641f50f0388f"),
         (pluginregistration_pb2, "039982d9fbaecf33"),
     ],
