@@ -75,6 +75,8 @@ class CountingClient(ClusterClient):
         super().__init__(access)
         self._node = node
         self._counts = counts
+        self.watches = asyncio.Event()
+        """Set once it has watched."""
 
     async def request(self, method: str, path: str, **more: Any) -> HttpResponse:  # noqa: ANN401 - the same
         """As its parent, counted."""
@@ -91,6 +93,7 @@ class CountingClient(ClusterClient):
         self._counts.add(self._node, "WATCH", path)
         async with super().lines(path, params, seconds=seconds) as lines:
             self._counts.watches += 1
+            self.watches.set()
             try:
                 yield lines
             finally:

@@ -1,6 +1,7 @@
 """A node of the fleet: the real API side of a node process, over devices that a scene breaks."""
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
@@ -9,22 +10,24 @@ from plugin.dra.book import ClaimBook
 from plugin.dra.metrics import DraMetrics
 from plugin.dra.publisher import SlicePublisher
 from services.devices.model import Contents, Device, Inventory, PluginMode, Sighting, TypesReading
-from services.kube.client import ClusterClient
 from services.kube.events import EventRecorder
 from services.node.discovery import Discovery
 from services.node.ledger import Rules, World
 from services.node.metrics import NodeMetrics
 from services.node.state import NodeState
 from services.process.problem import Problem
+from tools.fleet.counting import CountingClient
 
 DEVICES = 8
+READY_SECONDS = 60
+"""A rollout goes on, even if a node does not watch by then."""
 BROKEN = Problem("device-attribute", "its link is down")
 
 
 class Node:
     """The ledger, Events and, with `dra`, slices of a node; nothing registers with a kubelet."""
 
-    def __init__(self, name: str, client: ClusterClient, folder: Path, *, dra: bool) -> None:
+    def __init__(self, name: str, client: CountingClient, folder: Path, *, dra: bool) -> None:
         self.name = name
         self.client = client
         self.broken = 0
@@ -61,9 +64,13 @@ class Node:
         await self._discovery.run_once()
         if self.publisher:
             self.publisher.confirm()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(READY_SECONDS):
+                    await self.client.watches.wait()
 
     async def stop(self) -> None:
         """End as a process that is killed."""
+        self.client.watches.clear()
         for each in self._tasks:
             each.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -20,7 +20,7 @@ CALM_SECONDS = 180
 """How long a scene is watched after something happened at once."""
 BATCH = 10
 """Per cent of a fleet that a rollout takes at a time."""
-AT_ONCE = 64
+AT_ONCE = 32
 
 
 @dataclass
