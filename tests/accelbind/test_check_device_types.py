@@ -34,6 +34,13 @@ BENT = {
     "undeclared": ("attribute: state", "attribute: stat", "spec.health[0].attribute"),
     "other-type": ("equals: 1", 'equals: "1"', "spec.health[0]"),
     "two-ways": ("equals: 1", "equals: 1, oneOf: [1]", "spec.health[0]"),
+    "two-limits": ("equals: 1", "equals: 1, max: 3", "spec.health[0]"),
+    "no-range": ("equals: 1", "min: 3, max: 1", "spec.health[0].min"),
+    "limit-of-text": (
+        "type: int}\n    - {name: osState",
+        "type: string}\n    - {name: osState",
+        "spec.health[0]",
+    ),
     "reason": ("not-online", "node-missing", "spec.health[0].reason"),
     "mknod": ("{class: ve}", "{class: ve, permissions: rwm}", "spec.nodes[0].permissions"),
     "block": ("{class: ve}", "{class: block}", "spec.nodes[0].class"),

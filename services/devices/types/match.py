@@ -79,6 +79,14 @@ def unmet(condition: Condition, value: KnownValue) -> str:
         if isinstance(value, str) and fnmatchcase(value, condition.glob):
             return ""
         wanted = condition.glob
+    elif condition.limits:
+        low, high = condition.min_, condition.max_
+        # A bool is none of these.
+        if type(value) is int and (
+            (low is None or value >= low) and (high is None or value <= high)
+        ):
+            return ""
+        wanted = _range(low, high)
     else:
         values = condition.values()
         if any(value == each and type(value) is type(each) for each in values):
@@ -86,6 +94,12 @@ def unmet(condition: Condition, value: KnownValue) -> str:
         wanted = listing([_shown(each) for each in values], last="or")
     actual = _shown(value) if isinstance(value, Value) else "missing"
     return f"{condition.attribute} is {actual}, not {wanted}"
+
+
+def _range(low: int | None, high: int | None) -> str:
+    if low is None:
+        return f"at most {high}"
+    return f"at least {low}" if high is None else f"from {low} to {high}"
 
 
 def _shown(value: Value) -> str:

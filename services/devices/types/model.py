@@ -134,15 +134,30 @@ class Condition(_Strict, frozen=True):
     equals: bool | int | Text | None = None
     one_of: OneOf | None = None
     glob: Glob | None = None
+    min_: int | None = field(default=None, name="min")
+    """The least number, alone or with max."""
+    max_: int | None = field(default=None, name="max")
 
     def _problems(self) -> Iterator[str]:
-        given = [each for each in (self.equals, self.one_of, self.glob) if each is not None]
+        limits = self.limits or None
+        given = [each for each in (self.equals, self.one_of, self.glob, limits) if each is not None]
         if len(given) != 1:
-            yield " needs exactly one of equals, oneOf and glob"
+            yield " needs exactly one of equals, oneOf, glob, and min or max"
+        if self.min_ is not None and self.max_ is not None and self.min_ > self.max_:
+            yield ".min: it is more than max"
+
+    @property
+    def limits(self) -> tuple[int, ...]:
+        """Its limits of a number, if it has any."""
+        return tuple(each for each in (self.min_, self.max_) if each is not None)
 
     def values(self) -> tuple[Value, ...]:
-        """The values that it may equal; a glob only compares with strings."""
-        return self.one_of or ((self.glob or "",) if self.equals is None else (self.equals,))
+        """The values that it compares with; a glob only compares with strings."""
+        return (
+            self.limits
+            or self.one_of
+            or ((self.glob or "",) if self.equals is None else (self.equals,))
+        )
 
 
 class Rule(Condition, frozen=True, kw_only=True):

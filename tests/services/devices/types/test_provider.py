@@ -225,6 +225,24 @@ def test_an_iommu_group_is_one_device(tree: DeviceTree, types: Types) -> None:
     assert types.reasons()["0000-b1-00-5"] == ["vfio-no-group"]
 
 
+def test_kubevirt_finds_a_function_by_the_variable_of_its_resource(
+    tree: DeviceTree, types: Types
+) -> None:
+    """As `ResourceNameToEnvVar` of KubeVirt makes the name of the variable."""
+    folder = tree.pci("0000:3b:00.0", "10de:1eb8")
+    tree.group(folder, 12)
+    tree.bind(folder, "vfio-pci")
+    vfio(tree, 12)
+    spec = {
+        "match": [{"pci": {"vendor": ["10de"], "device": ["1eb8"]}}],
+        "nodes": [{"vfio": True}],
+        "env": [{"name": "PCI_RESOURCE_DEVICE_ACCELBIND_DEV_T4", "attribute": "pciBusID"}],
+    }
+    write(types, spec, "t4")
+    (device,) = types.scan().devices
+    assert ("PCI_RESOURCE_DEVICE_ACCELBIND_DEV_T4", "0000:3b:00.0") in device.envs
+
+
 def test_a_group_is_as_well_as_each_of_its_functions(tree: DeviceTree, types: Types) -> None:
     folders = [tree.pci(f"0000:b1:00.{n}", "8086:0005", ready=1) for n in range(2)]
     for folder in folders:
