@@ -93,7 +93,11 @@ async def test_requests_are_answered_in_turn_however_their_bytes_arrive(
         writer.transport.abort()
 
 
-async def test_more_requests_than_may_wait_end_the_connection(tmp_path: Path) -> None:
+async def test_more_requests_than_may_wait_end_the_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "WAIT_SECONDS", 600)  # not the time that ends it
+
     async def hang(_scope: object, _receive: object, _send: object) -> None:
         await asyncio.Event().wait()
 
@@ -231,7 +235,7 @@ async def test_nothing_is_left_of_a_connection_that_its_client_resets(tmp_path: 
         connected = writer.get_extra_info("socket")
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         writer.transport.abort()
-        await eventually_async(lambda: gc.collect() >= 0 and left() is None)
+        await eventually_async(lambda: gc.collect() >= 0 and left() is None, timeout=60)
 
 
 async def test_a_client_that_does_not_finish_its_handshake_is_no_connection(

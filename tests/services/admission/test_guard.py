@@ -124,6 +124,11 @@ def test_what_does_not_follow_from_the_names_is_refused(
     assert message in result.message
 
 
+def test_containers_of_one_name_have_what_is_noted_once() -> None:
+    assert guarded(app(gpu=2), note=noted(gpu_pair=1)) is None
+    assert guarded(app(gpu=2), app(gpu=2), note=noted(gpu_pair=1)) is not None
+
+
 def test_a_pod_with_many_problems_is_refused_for_the_first() -> None:
     many = [container(f"c{n}", {f"nvidia.com/{n}-{m}": "1" for m in range(3)}) for n in range(50)]
     result = guarded(*many)

@@ -1,3 +1,4 @@
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -95,6 +96,27 @@ def test_links_and_pipes_in_place_of_a_register_are_not_written(
     outcome, detail = node.clear()
     assert (outcome, words in detail) == (ClearResult.FAILED, True)
     assert outside.read_text() == "untouched"
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome"),
+    [
+        (errno.EROFS, ClearResult.FORBIDDEN),
+        (errno.EINVAL, ClearResult.FAILED),
+        (errno.EBUSY, ClearResult.FAILED),  # the port is in power state AP6
+    ],
+)
+def test_what_the_system_says_is_reported(
+    node: Node, monkeypatch: pytest.MonkeyPatch, code: int, outcome: ClearResult
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "write", refuse)
+    found, detail = node.clear()
+    assert found is outcome
+    for words in (os.strerror(code), node.port.name, f"{node.errors:#x}"):
+        assert words in detail
 
 
 def test_a_card_that_is_being_programmed_is_not_touched(

@@ -61,6 +61,15 @@ def test_values_are_of_their_type(kind: Any, text: str, value: Value | None) -> 
     assert not isinstance(read, Problem) or read.code == "attribute-invalid"
 
 
+def test_attributes_that_a_device_lacks_are_of_their_type_too() -> None:
+    kinds = ("bool", "int", "string")
+    declared = [{"name": f"{each}A", "file": each, "type": each} for each in kinds]
+    (device,) = make_devices(
+        type_of({**ACCEL, "attributes": declared}), Matched("a", "a", NOTHING, ())
+    )
+    assert device.attributes == (("boolA", False), ("intA", 0), ("stringA", ""))
+
+
 def test_optional_nodes_may_be_missing_and_no_node_is_denied() -> None:
     source, optional = NodeSource(class_="drm", kind="render"), NodeSource(own=True, optional=True)
     gone = replace(NODE, problem=Problem("node-missing", ""))
