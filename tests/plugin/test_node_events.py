@@ -155,6 +155,15 @@ def test_each_change_of_a_device_is_logged_once(
     assert [(line["log_level"], line["event"]) for line in logs] == said
 
 
+def test_a_remark_on_a_card_is_logged_when_it_is_new(told: Told) -> None:
+    remarked = Inventory((Card("dfl", "region0", None, None, problems=(BAD,)),))
+    with capture_logs() as logs:
+        for _ in range(2):
+            told.look(inventory=remarked)
+    assert [line["event"] for line in logs] == ["remark on a card"]
+    assert told.take() == []
+
+
 @pytest.mark.parametrize(
     ("trouble", "after"),
     [("the kubelet does not accept it", FAILURES), ("nothing answers on k", ABSENCES)],

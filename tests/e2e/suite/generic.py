@@ -139,7 +139,7 @@ def test_containers_read_the_metadata_of_each_kind_of_claim(pods: Pods, driver: 
     put_claim(pods, "ResourceClaimTemplate", "one", engine)
     put_claim(pods, "ResourceClaim", "named", engine)
     put_claim(pods, "ResourceClaimTemplate", "two", request("r", ENGINE, count=2))
-    put_claim(pods, "ResourceClaimTemplate", "share", request("r", RANDOM))
+    put_claim(pods, "ResourceClaimTemplate", "random", request("r", RANDOM))
     none = {"cel": {"expression": "false"}}
     subrequest = {"deviceClassName": f"{ENGINE}.{DRIVER}"}
     choice = [{"name": "big", "selectors": [none]} | subrequest, {"name": "small"} | subrequest]
@@ -149,7 +149,7 @@ def test_containers_read_the_metadata_of_each_kind_of_claim(pods: Pods, driver: 
         "one": (f"{TEMPLATES}/mine/r", "r", 1, {"resourceClaimTemplateName": "one"}),
         "named": (f"{CLAIMS}/named/r", "r", 1, {"resourceClaimName": "named"}),
         "two": (f"{TEMPLATES}/mine/r", "r", 2, {"resourceClaimTemplateName": "two"}),
-        "share": (f"{TEMPLATES}/mine/r", "r", 1, {"resourceClaimTemplateName": "share"}),
+        "share": (f"{TEMPLATES}/mine/r", "r", 1, {"resourceClaimTemplateName": "random"}),
         "list": (f"{TEMPLATES}/mine/r", "r/small", 1, {"resourceClaimTemplateName": "list"}),
     }
     for case, (place, reference, count, source) in cases.items():
