@@ -14,7 +14,7 @@ Json: TypeAlias = dict[str, Any]
 PATCH_ANNOTATION = "simulator.accelbind.dev/patch"
 """Where an object that webhooks patched has the operations, as JSON."""
 VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.0+accelbind-stand-in"}
-_VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
+_VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 _STATUS = frozenset({"status"})
 _EVENT_FIELDS = frozenset(
     {"reason", "type", *(f"involvedObject.{name}" for name in ("kind", "name", "uid"))}

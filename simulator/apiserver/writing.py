@@ -7,6 +7,7 @@ validating webhooks → storage. Changes take the same steps, with the stored ob
 import json
 import re
 import secrets
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from simulator.apiserver import crd, pods, slices
@@ -24,6 +25,7 @@ from simulator.apiserver.calls import (
     not_found,
 )
 from simulator.apiserver.crd import CelError, compile_expression
+from simulator.apiserver.reading import read_list
 from simulator.apiserver.resources import (
     DEFINITIONS,
     MUTATING,
@@ -118,6 +120,15 @@ class Writer:
         grace = call.query.get("gracePeriodSeconds", options.get("gracePeriodSeconds"))
         old = self.existing(call.target)  # another request may have deleted it during the review
         return old if call.dry_run else self._remove(resource, old, grace=grace)
+
+    async def delete_collection(self, call: ApiCall) -> Json:
+        """DELETE of all that a query selects; returns the list of what was there."""
+        listed: Json = decode(read_list(self._store, call.target, call.query))
+        for metadata in (item["metadata"] for item in listed["items"]):
+            one = replace(call.target, name=metadata["name"])
+            if self._store.get(one.resource, one.path) is not None:
+                await self.delete(replace(call, target=one))
+        return listed
 
     def existing(self, target: Target) -> Json:
         """The object of a target, or an error 404."""

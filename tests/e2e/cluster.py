@@ -66,6 +66,11 @@ class Cluster:
         """What namespaces and cluster-wide objects of the run are labelled with."""
         return {LABEL: self.suffix}
 
+    @property
+    def is_real(self) -> bool:
+        """Whether the cluster is not the simulator."""
+        return self.api.serves("v1", "serviceaccounts")
+
     def name(self, part: str = "") -> str:
         return f"accelbind-e2e-{self.suffix}" + (f"-{part}" if part else "")
 

@@ -64,7 +64,7 @@ def test_functions_that_are_not_bound_and_files_that_are_bent_are_named(
     assert state == "failed"
     assert "0000-3b-00-0 of type t0: 0000:3b:00.0 is not bound to vfio-pci" in text
     assert "driverctl set-override" in text
-    assert "t1.yaml, line 1: spec.match" in text
+    assert "t1.yaml, line 6: spec.match" in text
     bound: dict[str, Any] = {"match": [{"pci": {"vendor": ["10de"], "driver": ["vfio-pci"]}}]}
     state, text = found(tmp_path, "node.devices", VFIO | bound, VFIO | bound)
     assert state == "warning", "near misses may be meant"

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, Page, async_playwright, expect
 
 from accelbind.fleet import reading
 from simulator.apiserver.http_server import Request, Response
@@ -18,6 +18,9 @@ from tests.support import Process, Processes, eventually_async, require
 
 MARKUP = "<img src=x onerror=\"document.title='broken'\"><script>document.title='broken'</script>"
 BROKEN, AWAY = "worker-1", "worker-2"
+
+
+expect.set_options(timeout=60_000)
 
 
 class Scene:

@@ -1,7 +1,6 @@
 """All nodes at once, through the API server's pod proxy, as a person sees them."""
 
 import json
-import os
 
 import pytest
 
@@ -9,10 +8,6 @@ from tests.e2e.api import Json, accelbind, until
 from tests.e2e.cluster import Cluster
 from tests.e2e.hosts import CARDS, FUNCTION, Hosts
 from tests.e2e.pods import STAY, Pods, simple
-
-pytestmark = pytest.mark.skipif(
-    os.environ.get("SIMULATOR") == "1", reason="the stand-in has no pod proxy"
-)
 
 
 def node_of(cluster: Cluster, *flags: str) -> Json:
@@ -44,6 +39,8 @@ def stand_for_plugin(hosts: Hosts, cluster: Cluster) -> None:
 def test_every_node_is_shown_and_told_when_its_plugin_is_away(
     cluster: Cluster, pods: Pods, function: str, hosts: Hosts
 ) -> None:
+    if not cluster.is_real:
+        pytest.skip("the simulator has no pod proxy")
     hosts.serve("af")
     holder = pods.start(simple("holder", {function: 1}, STAY))
     pods.begun(holder)

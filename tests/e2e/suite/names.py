@@ -35,11 +35,6 @@ RIGHTS: Final = "rbac.authorization.k8s.io/v1"
 POLICIES: Final = "components/guard-claims/policy.yaml"
 
 
-def is_real(cluster: Cluster) -> bool:
-    """Whether the cluster is not the simulator."""
-    return cluster.api.serves("v1", "serviceaccounts")
-
-
 @pytest.fixture(scope="module", autouse=True)
 def foreign(cluster: Cluster, hosts: Hosts, pods: Pods) -> Iterator[None]:
     """The drivers, their classes, and names with templates for claims of them."""
@@ -170,7 +165,7 @@ def test_a_name_without_its_template_waits_with_the_controllers_event(elsewhere:
     }
     elsewhere.cluster.api.create(accelerator)
     name = elsewhere.start(named(gpu=1))
-    words = '"gpu" not found' if is_real(elsewhere.cluster) else "waiting for resourceclaim"
+    words = '"gpu" not found' if elsewhere.cluster.is_real else "waiting for resourceclaim"
     elsewhere.until_waiting(name, words)
     flags = ("--api-server", elsewhere.cluster.settings.api_server, "-n", elsewhere.namespace)
     told = accelbind("check", "mappings", *flags, codes=(1,))
@@ -185,7 +180,7 @@ def test_a_name_without_its_template_waits_with_the_controllers_event(elsewhere:
 @pytest.fixture(scope="module")
 def guarded(cluster: Cluster, hosts: Hosts) -> Pods:
     """A guarded namespace with a name, its template, and a tenant who may use the class NIC."""
-    if not is_real(cluster):
+    if not cluster.is_real:
         pytest.skip("the simulator evaluates no ValidatingAdmissionPolicy")
     del hosts  # whose webhook is the guard
     namespace = cluster.namespace("claims", **{GUARD_LABEL: "true"})
