@@ -129,8 +129,9 @@ class App:
         raise StatusError(405, "the server does not allow this method on the requested resource")
 
     async def _apply(self, call: ApiCall) -> tuple[int, Json]:
-        """A server-side apply: a merge that creates what is missing."""
-        if call.target.path in self._store.shelf(call.target.resource).objects:
+        """A server-side apply: a merge that creates what is missing, but for a part of it."""
+        is_there = call.target.path in self._store.shelf(call.target.resource).objects
+        if call.target.subresource or is_there:
             return 200, await self._writer.patch(call)
         return 201, await self._writer.create(call, call.applied())
 
