@@ -1,8 +1,8 @@
 """ResourceClaimTemplates from a short YAML: bundles, alternatives and shares, without CEL."""
 
 import json
-from collections import Counter
 from collections.abc import Iterator
+from itertools import chain, count
 from typing import Annotated, Final, TypeAlias
 
 import msgspec
@@ -117,13 +117,12 @@ def bundle_template(bundle: Bundle, name: str, namespace: str) -> Manifest:
 
 
 def _names(classes: list[str]) -> list[str]:
-    """Names of requests, after the first label of their classes."""
-    seen: Counter[str] = Counter()
-    names = []
+    """Different names of requests, after the first label of their classes."""
+    names: list[str] = []
     for each in classes:
-        label = each.partition(".")[0][:60]
-        seen[label] += 1
-        names.append(label if seen[label] == 1 else f"{label}-{seen[label]}")
+        label = each.partition(".")[0][:60].rstrip("-")
+        numbered = (f"{label}-{n}" for n in count(2))
+        names.append(next(name for name in chain([label], numbered) if name not in names))
     return names
 
 

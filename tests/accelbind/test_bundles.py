@@ -90,6 +90,22 @@ def test_a_bundle_becomes_a_template(tmp_path: Path, bundle: object, devices: ob
     }
 
 
+@pytest.mark.parametrize(
+    ("classes", "names"),
+    [
+        (["gpu", "gpu-2", "gpu"], ["gpu", "gpu-2", "gpu-3"]),
+        (["gpu", "gpu", "gpu-2"], ["gpu", "gpu-2", "gpu-2-2"]),
+        (["a" * 59 + "-b"] * 2, ["a" * 59, "a" * 59 + "-2"]),
+    ],
+)
+def test_requests_have_different_names_that_are_labels(
+    tmp_path: Path, classes: list[str], names: list[str]
+) -> None:
+    done = template(tmp_path, {"devices": [{"class": each} for each in classes]})
+    requests = yaml.safe_load(done.stdout)["spec"]["spec"]["devices"]["requests"]
+    assert [each["name"] for each in requests] == names
+
+
 ONE = {"class": "gpu"}
 
 
