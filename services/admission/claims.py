@@ -2,17 +2,19 @@
 
 As the kubelet does with devices (see `sharing`), containers reuse claims within a pod: those of
 plain init containers form a pool, from which every later container takes before it gets new ones. A
-sidecar or app container keeps what it took.
+sidecar or app container keeps what it took. Claims that are in the pod already, from an earlier
+mutation or by hand, go to no second container that runs at the same time.
 """
 
 import re
 from collections.abc import Iterator, Sequence
 from itertools import count, islice
+from math import inf
 
 from services.admission.patch import Operation, add
 from services.admission.plan import ContainerPlan
 from services.mappings.accelerator import CLAIM_TEMPLATE, MAX_CLAIMS
-from services.pods.pod import Pod, PodSpec
+from services.pods.pod import Container, ContainerRef, Pod, PodSpec
 from services.pods.reasons import ReviewReason
 from services.pods.refusals import Refusals
 from services.process.text import plain
@@ -25,7 +27,7 @@ def claim_operations(
 ) -> list[Operation]:
     """Return the JSON Patch for the claims of a pod; `plans` is in the kubelet's start order."""
     spec = pod.spec or PodSpec()
-    new, added = plan_claims(spec, plans, refusals)
+    new, added = _plan_claims(spec, plans, refusals)
     operations: list[Operation] = []
     for plan, names in zip(plans, added, strict=True):
         has_claims = bool(plan.ref.container.resources and plan.ref.container.resources.claims)
@@ -39,14 +41,15 @@ def claim_operations(
     return [*operations, *_append("/spec/resourceClaims", entries, to_list=has_entries)]
 
 
-def plan_claims(
+def _plan_claims(
     spec: PodSpec, plans: Sequence[ContainerPlan], refusals: Refusals
 ) -> tuple[dict[str, str], list[list[str]]]:
     """Return the new claims of a pod with their templates, and which ones each container gets."""
     entries = {each.name: each.source for each in spec.resource_claims or ()}
     targets = {target for plan in plans for target, _, _ in _wanted(plan)}
     left = MAX_CLAIMS - sum(source in targets for source in entries.values())
-    taken = {*entries, *_used_names(spec)}
+    uses = _Uses(spec)
+    taken = {*entries, *uses.kept_from, *uses.last_init}
     pool: dict[str, str] = {}
     new: dict[str, str] = {}
     added: list[list[str]] = []
@@ -54,7 +57,11 @@ def plan_claims(
         own = dict(plan.ref.claims)
         before = len(own)
         for target, stem, units in _wanted(plan):
-            free = (name for name, of in pool.items() if of == target and name not in own)
+            free = (
+                name
+                for name, of in pool.items()
+                if of == target and name not in own and uses.allow(plan.ref, name)
+            )
             reused = [*islice(free, units)]
             left -= units - len(reused)
             if left < 0:
@@ -69,10 +76,10 @@ def plan_claims(
             taken.update(made)
             new |= dict.fromkeys(made, target)
             own |= dict.fromkeys([*reused, *made], target)
-        if plan.ref.init and not plan.ref.sidecar:
-            pool |= own
+        if _keeps(plan.ref):
+            uses.kept_from |= dict.fromkeys([*islice(own, before, None)], _position(plan.ref))
         else:
-            pool = {name: of for name, of in pool.items() if name not in own}
+            pool |= own
         added.append([*islice(own, before, None)])
     return new, added
 
@@ -96,10 +103,44 @@ def _stem(key: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name)[:_MAX_STEM].strip("-")
 
 
-def _used_names(spec: PodSpec) -> Iterator[str]:
-    for container in (*(spec.init_containers or ()), *(spec.containers or ())):
-        for each in (container.resources.claims if container.resources else None) or ():
-            yield each.name
+class _Uses:
+    """When the claims of a pod are in use, by the positions of init containers."""
+
+    def __init__(self, spec: PodSpec) -> None:
+        self.kept_from: dict[str, float] = {}
+        """Where the first sidecar or app container starts that has it."""
+        self.last_init: dict[str, int] = {}
+        """The last plain init container that has it."""
+        for n, container in enumerate(spec.init_containers or ()):
+            for name in _used_names(container):
+                if container.restart_policy == "Always":
+                    self.kept_from.setdefault(name, n)
+                else:
+                    self.last_init[name] = n
+        for container in spec.containers or ():
+            for name in _used_names(container):
+                self.kept_from.setdefault(name, inf)
+
+    def allow(self, ref: ContainerRef, name: str) -> bool:
+        """Return whether no container that has the claim runs beside this one."""
+        if _keeps(ref):
+            return name not in self.kept_from and self.last_init.get(name, -1) < _position(ref)
+        return self.kept_from.get(name, inf) >= _position(ref)
+
+
+def _keeps(ref: ContainerRef) -> bool:
+    """Return whether a container runs on while later ones do."""
+    return ref.sidecar or not ref.init
+
+
+def _position(ref: ContainerRef) -> float:
+    """Return the position of an init container; app containers start after all of them."""
+    return int(ref.path.rpartition("/")[2]) if ref.init else inf
+
+
+def _used_names(container: Container) -> Iterator[str]:
+    for each in (container.resources.claims if container.resources else None) or ():
+        yield each.name
 
 
 def _append(path: str, values: Sequence[object], *, to_list: bool) -> list[Operation]:

@@ -11,11 +11,10 @@ from typing import Final
 
 import msgspec
 
-from services.admission.claims import plan_claims
 from services.admission.mutate import MAX_POD_UNITS, Policy, Refused, plan_containers
 from services.admission.patch import MAX_NAME, read_note
 from services.admission.plan import ContainerPlan
-from services.mappings.accelerator import Effects
+from services.mappings.accelerator import MAX_CLAIMS, Effects
 from services.mappings.index import NamespaceMappings, NameTable
 from services.pods.pod import Container, ContainerRef, Pod, PodSpec, Resources, read_placement
 from services.pods.reasons import ReviewReason
@@ -75,25 +74,32 @@ def guard(
             held = _check_amounts(ref, keys, plan, tables, refusals)
             _check_selector(plan, held, selector, refusals)
     if not refusals.listed:
-        _check_claims(claims, plans, tables, refusals)
+        _check_claims(claims, [ref for ref, _ in holding], tables, refusals)
     return _refused(refusals)
 
 
 def _check_claims(
     claims: Counter[str],
-    plans: Sequence[ContainerPlan],
+    holding: Sequence[ContainerRef],
     tables: Sequence[NameTable],
     refusals: Refusals,
 ) -> None:
-    """Refuse claims of the pod that no container needs for its names: they hold devices too."""
-    new, _ = plan_claims(PodSpec(), plans, refusals)
-    for source in claims - Counter(new.values()):
+    """Refuse claims of the pod that no container uses, which hold devices too, and too many.
+
+    No container uses more than its names stand for. Which ones share a claim depends on what else
+    was in the pod when they were mutated: each may have its own.
+    """
+    used = Counter({name: source for ref in holding for name, source in ref.claims}.values())
+    for source in claims - used:
         message = (
-            f"{plain(source)} is guarded: spec.resourceClaims has {claims[source]}, but the names "
-            f"in annotation accelbind.dev/requested stand for {Counter(new.values())[source]}; "
+            f"{plain(source)} is guarded: spec.resourceClaims has {claims[source]}, but the "
+            f"containers use {used[source]} for names in annotation accelbind.dev/requested; "
             f"{_advice(source, tables)}"
         )
         refusals.add(ReviewReason.GUARDED_RESOURCE, None, message)
+    if not refusals.listed and claims.total() > MAX_CLAIMS:
+        message = f"its names stand for more than {MAX_CLAIMS} claims, the limit for a pod"
+        refusals.add(ReviewReason.TOO_MANY_CLAIMS, None, message)
 
 
 def _refused(refusals: Refusals) -> Refused | None:

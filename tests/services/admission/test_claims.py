@@ -10,6 +10,7 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
+from services.admission.guard import guard
 from services.admission.mutate import Patched, Policy, Refused, Unchanged, audit_note
 from services.pods.reasons import ReviewReason
 from tests.services import building
@@ -222,6 +223,88 @@ def test_claims_of_an_earlier_mutation_stay_with_their_containers() -> None:
     assert used(after) == {"i": ["pair-0"], "app": ["pair-0", "pair-2"], "b": ["pair-1"]}
 
 
+def inserted(obj: Object, kind: str, at: int, *containers: Object) -> Object:
+    """The pod after somebody put containers among its others."""
+    after = copy.deepcopy(obj)
+    after["spec"].setdefault(kind, [])[at:at] = containers
+    return after
+
+
+@pytest.mark.parametrize(
+    ("before", "place", "one", "expected"),
+    [
+        pytest.param(
+            pod(app(pair=1)), ("initContainers", 0), app("x", pair=1), "pair-0 pair-1", id="init"
+        ),
+        pytest.param(
+            pod(app(pair=1), init=[app("i", pair=1)]),
+            *(("initContainers", 1), sidecar("x", pair=1), "pair-0 pair-0 pair-1"),
+            id="sidecar before an app",
+        ),
+        pytest.param(
+            pod(app(pair=1), init=[app("i", pair=1)]),
+            *(("containers", 0), app("x", pair=1), "pair-0 pair-0 pair-1"),
+            id="app before an app",
+        ),
+        pytest.param(
+            pod(app(), init=[app("i", pair=1), sidecar("s", pair=1)]),
+            *(("initContainers", 1), sidecar("x", pair=1), "pair-0 pair-0 pair-1"),
+            id="sidecar before a sidecar",
+        ),
+        pytest.param(
+            pod(app(), init=[app("i", pair=1), app("j", pair=1)]),
+            *(("initContainers", 1), sidecar("x", pair=1), "pair-0 pair-0 pair-1"),
+            id="sidecar before an init container, which it runs beside",
+        ),
+        pytest.param(
+            pod(app(), init=[app("i", pair=1), sidecar("s", pair=1)]),
+            *(("initContainers", 1), app("x", pair=1), "pair-0 pair-0 pair-0"),
+            id="init container before a sidecar",
+        ),
+        pytest.param(
+            pod(app(), init=[app("i", pair=1), sidecar("s", pair=1)]),
+            *(("initContainers", 2), app("x", pair=1), "pair-0 pair-0 pair-1"),
+            id="init container after a sidecar",
+        ),
+        pytest.param(
+            pod(app(), init=[app("i", pair=1)]),
+            *(("initContainers", 1), sidecar("x", pair=1), "pair-0 pair-0"),
+            id="sidecar after an init container",
+        ),
+    ],
+)
+def test_a_container_put_in_later_shares_no_claim_with_one_that_runs_beside_it(
+    before: Object, place: tuple[str, int], one: Object, expected: str
+) -> None:
+    before = mutated(before)
+    after = mutated(inserted(before, *place, one))
+    of_others = {name: names for name, names in used(after).items() if name != "x"}
+    assert of_others == used(before)
+    assert sorted(name for names in used(after).values() for name in names) == expected.split()
+
+
+MINE = {"claims": [{"name": "mine"}]}
+
+
+@pytest.mark.parametrize(
+    ("others", "sidecars", "expected"),
+    [
+        ([container("b", resources=MINE)], [], "pair-0"),
+        ([], [container("s", resources=MINE, restartPolicy="Always")], "pair-0"),
+        ([], [], "mine"),
+    ],
+)
+def test_a_claim_that_a_running_container_has_by_hand_is_not_given_to_another(
+    others: list[Object], sidecars: list[Object], expected: str
+) -> None:
+    obj = pod(app(pair=1), *others, init=[app("i", pair=1), *sidecars])
+    obj["spec"]["resourceClaims"] = [{"name": "mine", "resourceClaimTemplateName": "gpu-nic"}]
+    first(obj, "initContainers")["resources"] |= MINE
+    after = mutated(obj)
+    assert used(after)["i"] == ["mine", "pair-0"]
+    assert used(after)["app"] == [expected]
+
+
 def test_names_of_resources_beside_those_of_claims_may_be_set_again() -> None:
     after = mutated(set_again(mutated(pod(app(pair=1, gpu=1))), ours(pair=2, gpu=2)))
     assert used(after) == {"app": ["pair-0", "pair-1"]}
@@ -356,6 +439,32 @@ def test_only_what_names_stand_for_changes_and_twice_is_once(obj: Object) -> Non
         for one in of_pairs[each["name"]]
     ]
     assert len(kept) == len(set(kept)), "two that run at once share a claim"
+
+
+@given(st.data())
+def test_containers_put_in_later_pass_the_guard_and_share_with_none_beside(
+    data: st.DataObject,
+) -> None:
+    obj = pod(app("main", pair=1))
+    kinds = {"main": "app"}
+    for _ in range(3):
+        for kind in data.draw(st.lists(st.sampled_from(["init", "sidecar", "app"]), max_size=2)):
+            name = f"c{len(kinds)}"
+            kinds[name] = kind
+            part = "containers" if kind == "app" else "initContainers"
+            at = data.draw(st.integers(0, len(obj["spec"].get(part, ()))))
+            make = sidecar if kind == "sidecar" else app
+            obj = inserted(obj, part, at, make(name, pair=data.draw(st.integers(0, 2))))
+        result = judge(obj)
+        assert not isinstance(result, Refused)
+        obj = apply(obj, result) if isinstance(result, Patched) else obj
+    guarding = Policy(guard=("ResourceClaimTemplate/*",))
+    assert guard(decode(obj), KNOWN.namespace("default"), guarding) is None
+    beside: set[str] = set()  # claims of containers that still run
+    for name, claims in used(obj).items():
+        assert beside.isdisjoint(claims), "two that run at once share a claim"
+        if kinds[name] != "init":
+            beside.update(claims)
 
 
 def test_names_of_claims_count_as_units() -> None:

@@ -288,7 +288,8 @@ IS_GUARDED = "ResourceClaimTemplate/gpu-nic is guarded: "
         (["gpu-nic"] * 2, {"note": {"pair": 1}}, "stand for 1; request pair instead"),
         (["gpu-nic"], {"note": {"pair": 1}, "uses": 0}, f"the pod: {IS_GUARDED}"),
         (["gpu-nic"] * 2, {"note": {"pair": 1}, "uses": 1}, "spec.resourceClaims has 2, but"),
-        (["gpu-nic"] * 2, {"note": {"pair": 1}, "uses": 1, "init": True}, "has 2, but the names"),
+        (["gpu-nic"] * 17, {"note": {"pair": 17}}, "more than 16 claims"),
+        (["gpu-nic"] * 2, {"note": {"pair": 1}, "uses": 1, "init": True}, "containers use 1"),
         (["other"], {"note": {"pair": 1}}, "ResourceClaimTemplate/other is guarded"),
         ([], {"note": {"pair": 1}, "claim": "mine"}, "ResourceClaim/mine is guarded: the cont"),
         ([], {"note": {}, "claim": "mine", "uses": 0}, "ResourceClaim/mine is guarded: spec"),
@@ -299,6 +300,19 @@ def test_other_claims_are_refused(templates: list[str], given: Any, words: str) 
     result = with_claims(*templates, **given)
     assert result is not None
     assert words in result.message
+
+
+def test_two_containers_of_which_one_came_later_pass_with_a_claim_each() -> None:
+    parts = [
+        container(name, resources={"claims": [{"name": f"pair-{n}"}]})
+        for n, name in enumerate(("app", "init"))
+    ]
+    note = {each["name"]: {"accelbind.dev/pair": 1} for each in parts}
+    obj = pod(parts[0], init=[parts[1]], annotations={NOTE: json.dumps(note)})
+    obj["spec"]["resourceClaims"] = [
+        {"name": f"pair-{n}", "resourceClaimTemplateName": "gpu-nic"} for n in range(2)
+    ]
+    assert guard(decode(obj), BUNDLES.namespace("default"), CLAIMS) is None
 
 
 def test_a_name_with_its_selector_has_its_claims() -> None:
