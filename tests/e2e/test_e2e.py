@@ -30,6 +30,14 @@ LOOKED_AT = (
 )
 
 
+NOT_SIMULATED = {
+    "the simulator evaluates no ValidatingAdmissionPolicy",
+    "the simulator has no pod proxy",
+    "a stand-in's containers read nothing",
+}
+"""Why some of the suite needs a real cluster."""
+
+
 @pytest.fixture(scope="module")
 def stands_in() -> Iterator[Simulator]:
     with simulated() as made:
@@ -59,7 +67,8 @@ def test_the_suite_passes_and_leaves_nothing(stands_in: Simulator, processes: Pr
             make_command("e2e", *settings), env=in_the_environment_of_make(), name="e2e"
         )
         assert process.wait(1300) == 0, process.transcript()
-        assert re.search(r"=+ \d+ passed in ", process.stdout), "and none skipped"
+        skipped = re.findall(r"^SKIPPED \[\d+\] \S+: (.*)$", process.stdout, re.MULTILINE)
+        assert {*skipped} <= NOT_SIMULATED
         assert seen(stands_in) == before
 
 
