@@ -1,12 +1,14 @@
 """Reports the devices of claims in their status, where `kubectl describe resourceclaim` shows them.
 
     committed, or the health of a device changes ──► due ── written, or refused ──► reported
-                                                     └── failed ──► pause ──► due
+                                                     ├── failed ──► pause ──► due
+                                                     └── forbidden ──► ten minutes ──► due, in turn
 
 What was reported is kept in memory. Of the claims of an earlier process, the API server knows it.
 Claims are prepared without any of this, also where the account may not write it.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NoReturn, TypeAlias
@@ -21,7 +23,9 @@ from plugin.dra.publisher import MANAGER
 from services.containers.pod_source import ApiServerPods
 from services.devices.dra import API_VERSION, CARD, DRIVER
 from services.kube.client import (
+    FORBIDDEN,
     NOT_FOUND,
+    BadStatus,
     ClusterClient,
     Conflict,
     requested_pause,
@@ -37,6 +41,9 @@ from services.process.retry import Backoff
 
 SPACING: Final = 0.5
 """Seconds between two rounds, at least."""
+
+FORBIDDEN_SECONDS: Final = 600.0
+"""Between two attempts to report a claim that the account may not report."""
 
 Reports: TypeAlias = list[dict[str, Any]]
 """The devices of a claim as its status has them, without times."""
@@ -61,7 +68,11 @@ class ClaimReports:
         self._earlier: set[str] | None = None
         """UIDs of claims that an earlier process may have reported; None before the first round."""
         self._reported: dict[str, Reports] = {}
-        """What was written or refused for good, by UID."""
+        """What was written or refused, by UID."""
+        self._forbidden: dict[str, None] = {}
+        """UIDs of claims that may not be reported; the one that was tried longest ago first."""
+        self._not_before = 0.0
+        """When the first of them is tried again."""
         self._outage = Outage(
             log,
             "the status of claims can't be written",
@@ -73,6 +84,12 @@ class ClaimReports:
         """Report after each scan, until cancelled."""
         await self._due.run_forever(self.run_once, interval=lambda: self._pause, spacing=SPACING)
 
+    def retry(self) -> None:
+        """Try soon again to report a claim that may not be reported, if there is one."""
+        if self._forbidden:
+            self._not_before = 0.0
+            self._due.request()
+
     async def run_once(self) -> None:
         """Report the claims whose devices or health have changed."""
         entries = [each for each in self._book.entries() if each.is_committed]
@@ -81,6 +98,10 @@ class ClaimReports:
         if self._earlier is None:
             self._earlier = uids
         self._reported = {uid: each for uid, each in self._reported.items() if uid in uids}
+        self._forbidden = {uid: None for uid in self._forbidden if uid in uids}
+        if self._forbidden and time.monotonic() >= self._not_before:
+            # Only one, which says whether the right was granted meanwhile.
+            self._reported.pop(next(iter(self._forbidden)), None)
         self._pause = None
         for entry in entries:
             reports = device_reports(entry, problems, pool=self._pool)
@@ -92,13 +113,22 @@ class ClaimReports:
                 if reports != self._reported.get(uid):
                     await self._write(entry.claim, reports)
                     self._outage.ended()
+                    self._forbidden.pop(uid, None)
+                    self.retry()
             except ClusterError as error:
                 self._outage.failed(str(error))
                 if will_pass(error):
                     self._pause = self._backoff.pause(requested_pause(error))
                     return
+                self._earlier.discard(uid)
+                if isinstance(error, BadStatus) and error.status == FORBIDDEN:
+                    self._forbidden.pop(uid, None)
+                    self._forbidden[uid] = None
+                    self._not_before = time.monotonic() + FORBIDDEN_SECONDS
             self._reported[uid] = reports
             self._backoff.reset()
+        if self._forbidden:
+            self._pause = max(self._not_before - time.monotonic(), 0.0)
 
     async def _read(self, claim: ClaimRef) -> Reports:
         """What is in the status of a claim."""

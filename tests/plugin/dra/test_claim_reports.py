@@ -95,6 +95,28 @@ async def test_claims_are_prepared_without_the_right_to_report_them(bed: Bed) ->
         await eventually_async(lambda: conditions(bed, "c") == [("True", "Prepared")])
 
 
+async def test_claims_are_reported_once_the_right_is_granted(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = "a", "b"
+    items = [claim(each, result(bed.add_fpga()), configs=(config(NEVER),)) for each in names]
+    async with bed.running() as dra:
+        with bed.api.faults.failing(403, matches=is_report):
+            for each in items:
+                await bed.ready(each)
+            await eventually_async(lambda: len(writes(bed)) == len(items))
+            await is_left_alone(bed, dra)
+            with monkeypatch.context() as shorter:
+                shorter.setattr("plugin.dra.claim_reports.FORBIDDEN_SECONDS", 0.0)
+                dra.parts.reports.retry()
+                await eventually_async(lambda: len(writes(bed)) > len(items) + 1)
+            # Each in its turn, since one may be refused for itself.
+            assert len({json.dumps(each[0]["device"]) for each in writes(bed)[2:4]}) == len(items)
+        dra.parts.reports.retry()
+        ready = [("True", "Prepared")]
+        await eventually_async(lambda: [conditions(bed, name) for name in names] == [ready] * 2)
+
+
 @pytest.mark.parametrize("code", [404, 409])
 async def test_a_claim_that_is_gone_or_replaced_is_left_alone(bed: Bed, code: int) -> None:
     item = claim("c", result(bed.add_fpga()), configs=(config(NEVER),))
