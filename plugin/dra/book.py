@@ -33,6 +33,8 @@ FOLDER: Final = "claims"
 
 _SUFFIX: Final = ".json"
 _MAX_BYTES: Final = 1 << 20
+_REPLICA: Final = re.compile(r"-r[0-9]+$")
+"""The end of the id of a replica."""
 _UID: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
 
 
@@ -240,6 +242,12 @@ class ClaimBook:
         """
         committed = [entry for entry in self.require_readable() if entry.is_committed]
         return frozenset(held.device for entry in committed for held in entry.held())
+
+    def has_only_replicas(self) -> bool:
+        """Whether committed claims have replicas of shared devices, and none has a share."""
+        held = [one for each in self.entries() if each.is_committed for one in each.held()]
+        is_shared = any(each.share.id for each in held)
+        return not is_shared and any(_REPLICA.search(each.id) for each in held)
 
     def holders(self, pods: Holders) -> Holders:
         """Who has devices: containers of pods, and the claims that can be read."""

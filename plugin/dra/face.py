@@ -76,7 +76,8 @@ class DraDriver:
         self._holders = ClaimHolders(self.book, self.plugin_holders)
         # All that regions offer: a claim says what it is for.
         rules = rules_of(settings, PluginMode.REGION, programs=settings.programs)
-        self.state = NodeState(rules, divides=True)
+        # Until the API server says otherwise, as for the claims that are here.
+        self.state = NodeState(rules, divides=not self.book.has_only_replicas())
         self.leftover_claims = self._leftover_claims()
         self.node = NodeService(
             settings,

@@ -9,7 +9,7 @@ shows. Only if either differs it lists the stored slices and writes.
 """
 
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 import structlog
@@ -136,6 +136,8 @@ class SlicePublisher:
         self._has_taints = True
         self._is_tried = False
         """Whether it is known if the API server keeps shares of devices."""
+        self._outdated: Ledger | None = None
+        """One whose devices are not divided as the API server keeps it."""
         self._outage = Outage(
             log, "ResourceSlices can't be published", "ResourceSlices are published again"
         )
@@ -208,7 +210,7 @@ class SlicePublisher:
 
     async def _publish(self, inventory: Inventory) -> None:
         ledger = self._state.ledger
-        if not await self._keeps_shares(ledger):
+        if not await self._is_divided_right(ledger):
             return
         programmed, claimed = await self._regions.contents(inventory), self._claimed(ledger)
         # Also those of an earlier process: claims of then may still have the devices.
@@ -228,14 +230,20 @@ class SlicePublisher:
         if self.error or not self._is_published(wanted):
             await self._write(self._client, wanted)
 
-    async def _keeps_shares(self, ledger: Ledger) -> bool:
-        """Whether the API server keeps what says of devices that they have shares, if any do.
+    async def _is_divided_right(self, ledger: Ledger) -> bool:
+        """Whether devices are divided as the API server keeps it, if any are.
 
-        Otherwise a scan is requested, which finds replicas in their place.
+        Otherwise a scan is requested, which finds replicas in place of shares, or the reverse.
         """
+        if ledger is self._outdated:
+            return False
         # A trial, since nothing else may be stored to learn it from: devices are left out while
         # claims have replicas of them.
-        divided = [each for each in ledger.by_name.values() if each.device.shares]
+        divided = [
+            replace(each, device=replace(each.device, shares=each.device.shares or 1))
+            for each in ledger.by_name.values()
+            if each.device.shares or (each.device.share is not None and not self._state.divides)
+        ]
         if self._is_tried or not divided:
             return True
         wanted = Slice(f"{slice_name(self._node, 0)}-trial", 1, 1, [device_body(divided[0])])
@@ -250,13 +258,18 @@ class SlicePublisher:
             self._is_tried = True
             return True
         self._is_tried = True
-        if has_shares(read_slice(stored).devices):
+        return self._follow_server(keeps=has_shares(read_slice(stored).devices))
+
+    def _follow_server(self, *, keeps: bool) -> bool:
+        """Return whether devices are divided as the server `keeps` it; else request a scan."""
+        if not keeps:
+            log.warning(
+                "the API server drops shares of devices (DRAConsumableCapacity): each share is"
+                " published as a device"
+            )
+        if keeps == self._state.divides:
             return True
-        log.warning(
-            "the API server drops shares of devices (DRAConsumableCapacity): each share is"
-            " published as a device"
-        )
-        self._state.divides = False
+        self._state.divides, self._outdated = keeps, self._state.ledger
         self._state.rescan.request()
         return False
 
@@ -353,6 +366,9 @@ class SlicePublisher:
             )
             self._has_taints = False
             self._due.request()
+        # The trial may have been refused, or the feature be off since.
+        if any(has_shares(each.wanted) and not has_shares(each.stored) for each in answers):
+            self._follow_server(keeps=False)
 
 
 def _version(item: Item) -> str:

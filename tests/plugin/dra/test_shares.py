@@ -223,3 +223,38 @@ async def test_shares_are_published_where_a_trial_is_refused(node: Node) -> None
     with node.bed.api.faults.failing(503, count=1, matches=is_trial):
         async with node.running():
             await node.until_published(WHOLE)
+
+
+async def test_replicas_are_published_once_a_stored_slice_lacks_shares(old_server: Node) -> None:
+    """As where trials are refused, or say what the API server doesn't keep to later."""
+    old_server.write_type(replicas=2)
+    api = old_server.bed.api
+
+    def is_trial(request: Request) -> bool:
+        return request.query.get("dryRun") == "All"
+
+    with api.faults.failing(400, matches=is_trial), capture_logs() as logs:
+        async with old_server.running() as dra:
+            await old_server.until_published(REPLICA, f"{WHOLE}-r1")
+            # The feature was on until now.
+            dra.parts.state.divides = True
+            dra.parts.state.rescan.request()
+            await eventually_async(lambda: str(logs).count("the API server drops shares") == 2)
+            await old_server.until_published(REPLICA, f"{WHOLE}-r1")
+
+
+@pytest.mark.parametrize("sharing", [{}, {"dra": "replicas"}])
+async def test_claims_of_replicas_are_prepared_again_while_the_api_server_is_away(
+    old_server: Node, sharing: dict[str, str]
+) -> None:
+    node, old = old_server, claim("old", result(REPLICA))
+    node.write_type(replicas=2, **sharing)
+    async with node.running():
+        await node.until_published(REPLICA, f"{WHOLE}-r1")
+        await node.bed.ready(old)
+    with node.bed.api.faults.failing(503, matches=lambda _: True):
+        async with node.bed.running(device_types=node.types):
+            await node.bed.register()
+            done = await node.bed.prepare(old)
+            assert [each.device_name for each in done["old"].devices] == [REPLICA]
+            assert not done["old"].error
