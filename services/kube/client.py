@@ -31,6 +31,9 @@ MAX_OBJECT: Final = 4 * 1024 * 1024
 # the time in which nothing may be received.
 _MORE_SECONDS: Final = 4.0
 
+# For a connection that is being opened when its request is cancelled.
+_HANDSHAKE_SECONDS: Final = 0.5
+
 UNAUTHORIZED: Final = 401
 FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
@@ -179,7 +182,7 @@ class ClusterClient:
     ) -> HttpResponse:
         what = f"{request.method} {path}"
         async with self._translated(what), asyncio.timeout(self._seconds):
-            response = await http.send(request, stream=True)
+            response = await _opened(http, request)
             try:
                 return await _read_whole(response, what)
             finally:
@@ -202,7 +205,7 @@ class ClusterClient:
             "GET", path, params=params, timeout=timeout, headers=self._http.authorization()
         )
         async with self._translated(what), asyncio.timeout(min(seconds, self._seconds)):
-            response = await http.send(request, stream=True)
+            response = await _opened(http, request)
         try:
             if response.status_code != httpx2.codes.OK:
                 async with self._translated(what), asyncio.timeout(self._seconds):
@@ -264,6 +267,22 @@ class ClusterClient:
             raise ClusterError(f"{where} can't be reached: {_innermost(error)}") from error
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
             raise ClusterError(f"{what} to {where} failed: {_innermost(error)}") from error
+
+
+async def _opened(http: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Response:
+    """Send a request, and return its answer, whose body is read later."""
+    sending = asyncio.ensure_future(http.send(request, stream=True))
+    try:
+        return await asyncio.shield(sending)
+    except asyncio.CancelledError:
+        # httpcore leaves a connection open whose TLS handshake is cancelled, so it may end first.
+        try:
+            await asyncio.wait([sending], timeout=_HANDSHAKE_SECONDS)
+        finally:
+            is_cancelled = sending.cancel() or sending.cancelled()
+        if not is_cancelled and sending.exception() is None:
+            await sending.result().aclose()
+        raise
 
 
 def segment(text: str) -> str:

@@ -1,16 +1,19 @@
 """The client against a server of a few lines that answers as each test wants."""
 
 import asyncio
+import gc
 import gzip
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
 from services.kube.access import Access
 from services.kube.client import BadStatus, ClusterClient, TooLong, Unreadable
 from services.process.errors import ClusterError
+from simulator.apiserver.standin import ApiServerStandIn
 
 pytestmark = pytest.mark.anyio
 
@@ -196,3 +199,21 @@ async def test_a_callers_own_time_out_is_not_the_servers() -> None:
         with pytest.raises(TimeoutError):
             async with client.lines("/api/v1/pods", {}, seconds=5):
                 raise TimeoutError
+
+
+async def test_a_request_that_is_cancelled_while_it_connects_leaves_no_socket_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = list[str]()
+    monkeypatch.setattr("sys.unraisablehook", lambda error: lost.append(str(error.exc_value)))
+    async with ApiServerStandIn(tmp_path) as api:
+        for number in range(60):
+            async with ClusterClient(api.access) as client:
+                request = asyncio.create_task(client.get(POD))
+                for _ in range(number):  # each time a step later
+                    await asyncio.sleep(0)
+                request.cancel()
+                await asyncio.wait([request])
+            del client, request
+            gc.collect()
+    assert lost == []
