@@ -19,12 +19,21 @@ _MOST: Final = 32
 
 _Class = Annotated[str, Meta(max_length=253, pattern=rf"^{DNS_NAME}\Z")]
 _Attribute = Annotated[str, Meta(pattern=rf"^{DNS_NAME}/[A-Za-z_][A-Za-z0-9_]{{0,31}}\Z")]
-_Value: TypeAlias = str | bool | int
+_Value: TypeAlias = (
+    Annotated[str, Meta(max_length=64)] | bool | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+)
+"""As attributes of devices have them."""
+_Capacity = Annotated[
+    str, Meta(max_length=286, pattern=rf"^({DNS_NAME}/)?[A-Za-z_][A-Za-z0-9_]{{0,31}}\Z")
+]
 _Quantity = Annotated[str, Meta(pattern=r"^[0-9]+(\.[0-9]+)?([numkMGTPE]|[KMGTPE]i)?\Z")]
 
 
+_Amount = Annotated[int, Meta(ge=0)]
+
+
 class _Share(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    capacity: dict[str, _Quantity | int]
+    capacity: Annotated[dict[_Capacity, _Quantity | _Amount], Meta(min_length=1)]
 
 
 class _Devices(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"of": "class"}):
@@ -128,6 +137,8 @@ def _names(classes: list[str]) -> list[str]:
 
 def _term(attribute: str, value: _Value) -> str:
     domain, _, name = attribute.rpartition("/")
-    place = f'device.attributes["{domain}"].{name}'
-    # A device without the attribute would keep the pod from being scheduled at all.
-    return f"has({place}) && {place} == {json.dumps(value)}"
+    place = f'device.attributes["{domain}"]'
+    # A device without the attribute would keep the pod from being scheduled at all. A field could
+    # have the name of a word of CEL, such as `in`; a key can.
+    text = json.dumps(value, ensure_ascii=False)
+    return f'"{name}" in {place} && {place}["{name}"] == {text}'

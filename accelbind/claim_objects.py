@@ -20,6 +20,8 @@ from services.process.text import listing, plain
 Json: TypeAlias = dict[str, Any]
 
 TEMPLATE: Final = "ResourceClaimTemplate"
+_UNCERTAIN: Final = re.compile(r"\|\||!|\?")
+"""In an expression that need not be true of the driver that it names."""
 _DRIVER: Final = re.compile(r"""device\.driver\s*==\s*["']([^"']+)["']""")
 
 
@@ -76,7 +78,10 @@ def read_claim_objects(
         },
         {
             str(_part(each, "metadata").get("name")): frozenset(
-                driver for text in selectors_of(each) for driver in _DRIVER.findall(text)
+                driver
+                for text in selectors_of(each)
+                if not _UNCERTAIN.search(text)
+                for driver in _DRIVER.findall(text)
             )
             for each in classes
         },

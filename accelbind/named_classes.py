@@ -15,11 +15,14 @@ from services.kube.objects import LABELS
 from services.mappings import model
 from services.mappings.accelerator import CLAIM_TEMPLATE, DEVICE_CLASS, Effects
 from services.mappings.index import MappingIndex
+from services.names import DEVICE_DOMAIN
 from services.process.text import listing
 
 QUOTA: Final = "accelbind-names"
 _EXACTLY: Final = {"deviceClassName", "selectors", "allocationMode", "count"}
 """What a request may have that a class can have too."""
+_MOST: Final = 32
+"""Selectors, and configurations, of a class."""
 _DEVICES: Final = ".deviceclass.resource.k8s.io/devices"
 
 
@@ -106,18 +109,36 @@ def _class(
         raise _Unfit(f"{to.resource} is a resource of a device plugin: give pods that")
     if of not in classes:
         raise _Unfit(f"DeviceClass {of} does not exist")
+    resource = f"{mapping.namespace}.{DRIVER}/{mapping.name}"
+    if resource.startswith(f"{DEVICE_DOMAIN}/"):
+        raise _Unfit(f"{resource} would be a resource of accelbind's own device types")
+    if name in classes and not _is_ours(classes[name]):
+        raise _Unfit(f"DeviceClass {name} is somebody else's")
+    if others := [key for key in classes if key != name and _resource_of(classes[key]) == resource]:
+        raise _Unfit(f"DeviceClass {others[0]} has {resource} already")
     spec = classes[of].get("spec") or {}
     parts = {
         "selectors": [*(spec.get("selectors") or ()), *(request.get("selectors") or ())],
         "config": [*(spec.get("config") or ()), *config],
     }
+    if too_long := [key for key, value in parts.items() if len(value) > _MOST]:
+        raise _Unfit(f"its class and template have more than {_MOST} {too_long[0]} together")
     kept = {key: value for key, value in parts.items() if value}
     return {
         "apiVersion": API_VERSION,
         "kind": "DeviceClass",
         "metadata": {"name": name, "labels": LABELS},
-        "spec": kept | {"extendedResourceName": f"{mapping.namespace}.{DRIVER}/{mapping.name}"},
+        "spec": kept | {"extendedResourceName": resource},
     }
+
+
+def _is_ours(item: Manifest) -> bool:
+    labels = (item.get("metadata") or {}).get("labels") or {}
+    return LABELS.items() <= labels.items()
+
+
+def _resource_of(item: Manifest) -> str:
+    return str((item.get("spec") or {}).get("extendedResourceName") or "")
 
 
 def _exact_request(template: Manifest | None) -> tuple[Manifest, list[Manifest]]:

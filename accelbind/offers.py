@@ -10,15 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
 from accelbind.claim_objects import ClaimObjects, read_claim_objects, templates_path
-from accelbind.fleet.reading import CLAIMS, Reader
+from accelbind.fleet.reading import CLAIMS, Reader, number_of
 from accelbind.published import CLASSES, SLICES, is_healthy, resources_of
 from accelbind.survey import ENDED
 from services.devices.dra import DRIVER
 from services.kube.client import ClusterClient
 from services.mappings.accelerator import CLAIM_TEMPLATE, DEVICE_CLASS, Effects
 from services.mappings.model import Mapping
-from services.pods.quantity import parse_count
-from services.process.errors import InvalidQuantity
 
 T = TypeVar("T")
 Json: TypeAlias = dict[str, Any]
@@ -102,14 +100,14 @@ class Offers:
             each
             for each in self.nodes
             if all(each.labels.get(name) == value for name, value in effects.node_selector)
-            and (each.name in by_dra or _number(each.amounts.get(key)))
+            and (each.name in by_dra or number_of(each.amounts.get(key)))
         ]
         names = tuple(sorted(each.name for each in chosen))
         if (self.used is None and chosen) or (ours and self.allocated is None):
             return Offer(names)
         free = 0
         for each in chosen:
-            left = _number(each.amounts.get(key)) - (self.used or Counter())[each.name, key]
+            left = number_of(each.amounts.get(key)) - (self.used or Counter())[each.name, key]
             if each.name in by_dra:  # what the kubelet still counts, a plugin has left there
                 devices = {one for one, (node, _) in ours.items() if node == each.name}
                 left = len(devices - (self.allocated or frozenset()))
@@ -216,11 +214,4 @@ def _requested(pod: Json) -> Counter[tuple[str, str]] | None:
 
 def _limits(container: Json) -> Counter[str]:
     limits = (container.get("resources") or {}).get("limits") or {}
-    return Counter({key: _number(units) for key, units in limits.items() if "/" in key})
-
-
-def _number(amount: object) -> int:
-    try:
-        return parse_count(str(amount)) if amount is not None else 0
-    except InvalidQuantity:
-        return 0
+    return Counter({key: number_of(units) for key, units in limits.items() if "/" in key})

@@ -18,10 +18,12 @@ from services.kube.client import (
     Status,
     segment,
 )
+from services.kube.lists import decode, decode_object
 from services.pods.manifests import FoundPod, Object
 from services.process.json import UNREADABLE
 from services.process.text import plain, words
 
+_WHAT: Final = "the dry run of a pod"
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _SET_BY_SERVER: Final = words(
     "creationTimestamp deletionGracePeriodSeconds deletionTimestamp generation managedFields"
@@ -78,6 +80,17 @@ class NotAsked:
 DryRun: TypeAlias = Admitted | Denied | NotAsked
 
 
+class _ReviewStatus(msgspec.Struct):
+    allowed: bool
+
+
+class _Review(msgspec.Struct):
+    status: _ReviewStatus
+
+
+_REVIEW: Final = msgspec.json.Decoder(_Review)
+
+
 async def may_create(client: ClusterClient, namespace: str) -> bool:
     """Whether the caller may create pods in a namespace; if not, that is no refusal of a pod.
 
@@ -89,8 +102,8 @@ async def may_create(client: ClusterClient, namespace: str) -> bool:
     answer = await client.request("POST", _REVIEWS, body=review)
     if answer.status == NOT_FOUND:  # a server without authorization
         return True
-    body = msgspec.json.decode(client.expect(answer, f"POST {_REVIEWS}").body)
-    return bool(body["status"]["allowed"])
+    body = client.expect(answer, f"POST {_REVIEWS}").body
+    return (await decode(body, _REVIEWS, _REVIEW)).status.allowed
 
 
 async def dry_run(client: ClusterClient, found: FoundPod, namespace: str) -> DryRun:
@@ -104,7 +117,7 @@ async def dry_run(client: ClusterClient, found: FoundPod, namespace: str) -> Dry
     if answer.status == CONFLICT and not found.is_template:
         # All admission has passed, but the answer doesn't show the pod.
         answer = await _create(client, _renamed(pod, found.name), namespace, strict=True)
-    return _read(client, answer)
+    return await _read(client, answer)
 
 
 def pod_of(found: FoundPod, namespace: str) -> Object:
@@ -145,11 +158,11 @@ async def _create(
     return await client.request("POST", path, params=params, body=pod)
 
 
-def _read(client: ClusterClient, answer: HttpResponse) -> DryRun:
+async def _read(client: ClusterClient, answer: HttpResponse) -> DryRun:
     if answer.status < 400:
-        pod = msgspec.json.decode(client.expect(answer, "a dry run").body)
-        for name in _SET_BY_SERVER:
-            pod["metadata"].pop(name, None)
+        pod = await decode_object(client.expect(answer, _WHAT).body, _WHAT)
+        metadata = pod.get("metadata") or {}
+        pod["metadata"] = {key: metadata[key] for key in metadata if key not in _SET_BY_SERVER}
         pod.pop("status", None)
         return Admitted(pod, answer.warnings)
     try:
@@ -160,7 +173,7 @@ def _read(client: ClusterClient, answer: HttpResponse) -> DryRun:
         return NotAsked(f"webhook {unasked[1]} does not support dry runs")
     is_refusal = answer.status != _INTERNAL or _UNCALLED.search(message)
     if not message or answer.status in _NO_ANSWER or not is_refusal:
-        client.expect(answer, "the dry run of a pod")
+        client.expect(answer, _WHAT)
     return _denied(message)
 
 

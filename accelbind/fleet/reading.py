@@ -27,7 +27,8 @@ from services.kube.lists import MAX_SURVEY, list_objects
 from services.kubelet.values import HEALTHY, UNHEALTHY
 from services.names import DEVICE_DOMAIN
 from services.node.table import Row, Table
-from services.process.errors import ClusterError
+from services.pods.quantity import parse_count
+from services.process.errors import ClusterError, InvalidQuantity
 from services.process.json import UNREADABLE
 from services.process.problem import Problem
 from services.process.text import plain
@@ -259,7 +260,15 @@ def _pod(item: Json) -> _Pod | None:
 def _counted(item: Json) -> tuple[str, dict[str, int]]:
     amounts = (item.get("status") or {}).get("allocatable") or {}
     ours = {key: amounts[key] for key in sorted(amounts) if key.startswith(_COUNTED)}
-    return str(item["metadata"]["name"]), {key: int(ours[key]) for key in ours}
+    return str(item["metadata"]["name"]), {key: number_of(ours[key]) for key in ours}
+
+
+def number_of(amount: object) -> int:
+    """An amount of devices, which the API server may write as `1k`; 0 if it can't be read."""
+    try:
+        return parse_count(str(amount)) if amount is not None else 0
+    except InvalidQuantity:
+        return 0
 
 
 async def _read_published(reader: Reader) -> Mapping[str, tuple[Row, ...]]:

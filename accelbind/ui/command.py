@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import secrets
 import socket
+import tempfile
 import webbrowser
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -65,7 +67,10 @@ def ui(
     if not target.is_known:
         raise InvalidSettings(NO_CLUSTER)
     with socket.socket() as listener, target.access() as access:
-        listener.bind((HOST, port))
+        try:
+            listener.bind((HOST, port))
+        except OSError as error:
+            raise InvalidSettings(f"--port {port}: {error.strerror or error}") from error
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(
                 _serve(
@@ -91,11 +96,19 @@ async def _serve(live: Live, listener: socket.socket, *, opens: bool) -> None:
     server = uvicorn.Server(config)
     address = f"http://{HOST}:{port}/#token={token}"
     typer.echo(f"{address}\nCtrl-C ends it")
-    if opens:
-        webbrowser.open(address)
     reading = asyncio.create_task(live.run())
     try:
-        await server.serve(sockets=[listener])
+        with tempfile.TemporaryDirectory(prefix="accelbind-") as folder:
+            if opens:
+                open_in_browser(address, Path(folder) / "accelbind.html")
+            await server.serve(sockets=[listener])
     finally:
         reading.cancel()
         await live.client.aclose()
+
+
+def open_in_browser(address: str, file: Path) -> None:
+    """Open an address through a file that only this user can read."""
+    # Everybody on this machine can see the arguments of a browser's process.
+    file.write_text(f'<meta http-equiv="refresh" content="0; url={address}">', encoding="utf-8")
+    webbrowser.open(file.as_uri())

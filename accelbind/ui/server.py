@@ -79,7 +79,10 @@ class Guarded:
         if host not in self._hosts:
             return HTTPStatus.MISDIRECTED_REQUEST
         is_foreign = origin is not None and origin != f"http://{host}"
-        if is_foreign or headers.get("sec-fetch-site", "none") not in {"same-origin", "none"}:
+        is_from_here = headers.get("sec-fetch-site", "none") in {"same-origin", "none"}
+        # A link may lead here from anywhere: the page itself says nothing of the cluster.
+        is_opened = path == "/" and headers.get("sec-fetch-mode") == "navigate"
+        if is_foreign or not (is_from_here or is_opened):
             return HTTPStatus.FORBIDDEN
         given = headers.get("authorization", "").removeprefix("Bearer ").encode()
         if path.startswith("/api/") and not hmac.compare_digest(given, self._token.encode()):

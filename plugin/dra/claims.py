@@ -256,9 +256,11 @@ def _base(request: str) -> str:
 
 
 def _pod_claim(metadata: _Metadata) -> str:
-    # Users may write the annotation too, and it becomes a part of a path.
+    # Users may write the annotation too, and it becomes a part of a path. The claims that are made
+    # of a template belong to their pod.
     name = (metadata.annotations or {}).get(POD_CLAIM, "")
-    return name if _LABEL.fullmatch(name) else ""
+    is_of_pod = any(each.kind == "Pod" for each in metadata.owner_references or ())
+    return name if is_of_pod and _LABEL.fullmatch(name) else ""
 
 
 def _owner(metadata: _Metadata, ref: ClaimRef) -> PodRef | None:

@@ -21,7 +21,7 @@ def exactly(name: str, of: str, **more: object) -> dict[str, Any]:
     return {"name": name, "exactly": {"deviceClassName": of, **more}}
 
 
-HAS = 'has(device.attributes["a.b"].{0}) && device.attributes["a.b"].{0} == {1}'
+HAS = '"{0}" in device.attributes["a.b"] && device.attributes["a.b"]["{0}"] == {1}'
 
 
 @pytest.mark.parametrize(
@@ -122,6 +122,11 @@ ONE = {"class": "gpu"}
         ({"devices": [ONE | {"count": 20}] * 2}, "at most 32 devices, and these are 40"),
         ({"devices": [ONE | {"where": {"model": "x"}}]}, "bundle.devices[0].where"),
         ({"devices": [ONE | {"share": {"capacity": {"m": "x"}}}]}, "share.capacity"),
+        ({"devices": [ONE | {"share": {"capacity": {}}}]}, "share.capacity"),
+        ({"devices": [ONE | {"share": {"capacity": {"a b": 1}}}]}, "share.capacity"),
+        ({"devices": [ONE | {"share": {"capacity": {"m": -1}}}]}, "share.capacity"),
+        ({"devices": [ONE | {"where": {"a.b/n": 2**63}}]}, "bundle.devices[0].where"),
+        ({"devices": [ONE | {"where": {"a.b/n": "x" * 65}}]}, "bundle.devices[0].where"),
         ({"devices": [ONE], "class": "x"}, "unknown field `class`"),
     ],
 )

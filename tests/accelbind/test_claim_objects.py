@@ -50,6 +50,8 @@ CLASSES = (
     device_class("gpu", 'device.driver == "gpu.example" && true'),
     device_class("nic", "device.driver=='nic.example'"),
     device_class("any"),
+    device_class("not", '!(device.driver == "gpu.example")'),
+    device_class("or", 'device.driver == "gpu.example" || device.driver.endsWith("x")'),
 )
 
 
@@ -63,6 +65,7 @@ CLASSES = (
         ([either("gpu", "nic")], ["x"], "of driver gpu.example or nic.example, so DeviceClass gpu"),
         ([either("gpu", "tpu")], ["gpu.example"], "DeviceClass tpu of"),
         ([of("any")], ["x"], ""),
+        ([of("not"), of("or")], ["x"], ""),
         ([of("any")], [], "no node publishes a device, so DeviceClass any of"),
         ([], [], ""),
     ],

@@ -81,6 +81,30 @@ def test_other_names_get_a_comment_with_the_reason(
     assert one.comment.startswith("# Accelerator default/")
 
 
+@pytest.mark.parametrize(
+    ("namespace", "name", "other", "words"),
+    [
+        ("gpu", "example.com", {}, "DeviceClass gpu.example.com is somebody else's"),
+        ("device", "x", {}, "accelbind's own device types"),
+        ("a", "x", {"extendedResourceName": "a.accelbind.dev/x"}, "gpu.example.com has a.accel"),
+    ],
+)
+def test_no_class_and_no_resource_of_others_is_taken(
+    namespace: str, name: str, other: dict[str, Any], words: str
+) -> None:
+    obj = accelerator(name, CLASS, namespace=namespace)
+    theirs = device_class("gpu.example.com", "true")
+    theirs["spec"] |= other
+    (one,) = named_classes(index(obj), {"gpu": GPU, "gpu.example.com": theirs}, {})
+    assert one.manifest is None
+    assert words in one.comment
+
+
+def test_a_class_has_at_most_as_many_selectors_as_kubernetes_allows() -> None:
+    request = exactly(selectors=[{"cel": {"expression": "own"}}] * 32)
+    assert "more than 32 selectors" in made(bundle(), request).comment
+
+
 def test_the_other_namespaces_get_a_quota_of_0() -> None:
     one = made(accelerator("small", CLASS))
     (quota,) = quotas([one], ["default", "team"])

@@ -1,10 +1,12 @@
 """Who gets an answer from the page's server, and with which headers."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import httpx2
 import pytest
 
+from accelbind.ui.command import open_in_browser
 from accelbind.ui.live import Live
 from accelbind.ui.server import create_app
 from services.admission.mutate import Policy
@@ -39,7 +41,14 @@ async def client(api: ApiServerStandIn) -> AsyncIterator[httpx2.AsyncClient]:
         ("/", {"Host": "127.0.0.1"}, 421),
         ("/", {"Host": HOST, "Origin": "https://evil.example"}, 403),
         ("/", {"Host": HOST, "Origin": "null"}, 403),
+        ("/", {"Host": HOST, "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, 200),
         ("/", {"Host": HOST, "Sec-Fetch-Site": "cross-site"}, 403),
+        ("/page.js", {"Host": HOST, "Sec-Fetch-Site": "same-site"}, 403),
+        (
+            "/api/node?name=x",
+            GIVEN | {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"},
+            403,
+        ),
         ("/api/stream", {"Host": HOST}, 401),
         ("/api/node?name=x", GIVEN | {"Authorization": "Bearer secreT"}, 401),
         ("/api/names?namespace=x", {"Host": HOST, "Authorization": "Bearer "}, 401),
@@ -66,3 +75,13 @@ async def test_a_bad_request_is_an_error_and_no_crash(
 ) -> None:
     answer = await client.post("/api/explain", headers=GIVEN, content=body)
     assert answer.status_code in {413, 422}
+
+
+def test_the_browser_s_arguments_do_not_have_the_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    open_in_browser("http://127.0.0.1:1/#token=secret", tmp_path / "a.html")
+    assert opened == [(tmp_path / "a.html").as_uri()]
+    assert "#token=secret" in (tmp_path / "a.html").read_text()

@@ -108,11 +108,19 @@ def kubevirt_reads(
     raise AssertionError("no attribute names the device")
 
 
+A_POD: Final = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": True}
 CASES: Final = {
     "of a template": (("r",), FROM_TEMPLATE, "resourceclaimtemplates/mine/r", "r", 1),
     "named": (("r",), {}, "resourceclaims/c/r", "r", 1),
     "of a list of alternatives": (("r/big",), {}, "resourceclaims/c/r", "r/big", 1),
     "of two devices": (("r", "r"), {}, "resourceclaims/c/r", "r", 2),
+    "named, and annotated as if made of a template": (
+        ("r",),
+        FROM_TEMPLATE,
+        "resourceclaims/c/r",
+        "r",
+        1,
+    ),
     "with an annotation of its user": (
         ("r",),
         {"resource.kubernetes.io/pod-claim-name": "../../etc"},
@@ -128,6 +136,7 @@ async def test_a_claim_has_a_file_for_each_request(bed: Bed, engines: list[str],
     requests, annotations, place, reference, count = CASES[case]
     made = zip(engines, requests, strict=False)
     item = claim("c", *(result(*each) for each in made), annotations=annotations)
+    item["metadata"]["ownerReferences"] = [A_POD] if "templates" in place else []
     async with bed.running(device_types=bed.folder / "types"):
         await bed.ready(item)
         ((path, text),) = files(bed, item).items()
@@ -180,8 +189,9 @@ async def test_a_reader_finds_the_device_of_its_own_claim_and_request_only(
             1,
         ]  # a container may use one of two
         await bed.unprepare(both)
-        mine = claim("generated-1", result(engines[1]), annotations=FROM_TEMPLATE)
-        other = claim("generated-2", result(engines[0]), annotations=FROM_TEMPLATE)
+        made: dict[str, Any] = {"annotations": FROM_TEMPLATE, "ownerReferences": [A_POD]}
+        mine = claim("generated-1", result(engines[1]), **made)
+        other = claim("generated-2", result(engines[0]), **made)
         for each in (mine, other):
             await bed.ready(each)
         reads = [
