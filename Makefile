@@ -18,7 +18,7 @@ SOAK_FROM := $(if $(SEED),SOAK_SEED=$(SEED))
 COMPILE := .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --no-emit-find-links --no-header
 
-.PHONY: help setup demo test e2e test-compose test-kernel lint format bench golden docs soak hook lock proto kind release-files publish clean
+.PHONY: help setup demo test e2e test-compose test-kernel lint format bench golden docs picture soak hook lock proto kind release-files publish clean
 
 help: ## Show this
 	@echo "accelbind: make <target>"
@@ -58,6 +58,9 @@ bench: setup ## Measure, and print medians and ratios (BENCHES='plugin scan': so
 
 docs: setup ## Generate reference and CRD pages
 	@$(PYTHON_IN_VENV) -m tools.docs
+
+picture: setup ## Make docs/demo.svg anew, from the demo
+	@$(PYTHON_IN_VENV) -m accelbind demo --svg docs/demo.svg >/dev/null
 
 golden: setup ## Regenerate tests/golden/files: what must not change unnoticed
 	@$(PYTHON_IN_VENV) -m tests.golden

@@ -18,7 +18,7 @@ from tests.support import REPOSITORY
 EXAMPLES = REPOSITORY / "examples"
 DEMO = REPOSITORY / "simulator" / "demo"
 PODS = sorted([*EXAMPLES.glob("pods/*.yaml"), *DEMO.glob("pods/*.yaml")])
-REFUSED = {"refused.yaml", "7-misspelled.yaml", "8-forged.yaml"}
+REFUSED = {"refused.yaml", "3-misspelled.yaml", "8-forged.yaml"}
 
 
 @pytest.mark.parametrize("folder", [EXAMPLES, DEMO], ids=lambda folder: folder.name)

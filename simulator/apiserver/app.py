@@ -14,7 +14,8 @@ from simulator.apiserver.faults import Faults
 from simulator.apiserver.http_server import Cut, Request, Response
 from simulator.apiserver.reading import Watch, read_list
 from simulator.apiserver.resources import Json, ResourceTable, discover, parse
-from simulator.apiserver.store import Store, encode
+from simulator.apiserver.store import Store, decode, encode
+from simulator.apiserver.tables import table_of
 from simulator.apiserver.writing import Writer
 
 _log = structlog.get_logger(__name__)
@@ -81,17 +82,20 @@ class App:
     def _read(self, call: ApiCall) -> Response:
         target = call.target
         if not target.name:
-            return Response(200, read_list(self._store, target, call.query) + b"\n")
+            listed = read_list(self._store, target, call.query, as_table=call.as_table)
+            return Response(200, listed + b"\n")
         data = self._store.shelf(target.resource).objects.get(target.path)
         if data is None:
             raise not_found(target.resource, target.name)
+        if call.as_table:
+            data = encode(table_of(target.resource, [decode(data)], {}))
         return Response(200, data + b"\n")
 
     def _watch(self, call: ApiCall) -> Response:
         query = dict(call.query)
         if name := call.target.name:
             query["fieldSelector"] = f"metadata.name={name}"
-        watch = Watch(self._store, call.target, query)
+        watch = Watch(self._store, call.target, query, as_table=call.as_table)
         return Response(200, stream=self._streamed(watch))
 
     async def _streamed(self, watch: Watch) -> AsyncGenerator[bytes]:

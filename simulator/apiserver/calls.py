@@ -13,6 +13,7 @@ from services.process.errors import AccelbindError
 from simulator.apiserver.http_server import Request
 from simulator.apiserver.resources import NAMESPACES, Json, Resource, Target
 from simulator.apiserver.store import encode
+from simulator.apiserver.tables import wants_table
 
 APPLY = "application/apply-patch+yaml"
 JSON_PATCH = "application/json-patch+json"
@@ -120,6 +121,11 @@ class ApiCall:
     @property
     def dry_run(self) -> bool:
         return self.query.get("dryRun") == "All"
+
+    @property
+    def as_table(self) -> bool:
+        """Whether the client prefers a Table, as `kubectl get` does."""
+        return wants_table(self.request.headers.get("accept", ""))
 
     @property
     def content_type(self) -> str:

@@ -96,6 +96,7 @@ def resource_of(definition: Json) -> Resource:
         schema=version["schema"]["openAPIV3Schema"],
         subresources=frozenset(version.get("subresources") or {}),
         short_names=tuple(names.get("shortNames") or ()),
+        printed=tuple(version.get("additionalPrinterColumns") or ()),
     )
 
 

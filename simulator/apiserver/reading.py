@@ -14,13 +14,16 @@ from simulator.apiserver.calls import StatusError, bad_request
 from simulator.apiserver.http_server import Cut
 from simulator.apiserver.resources import Json, Resource, Target
 from simulator.apiserver.store import Change, Store, decode, encode
+from simulator.apiserver.tables import table_of
 
 Predicate: TypeAlias = Callable[[Json], bool]
 
 # Lists
 
 
-def read_list(store: Store, target: Target, query: Mapping[str, str]) -> bytes:
+def read_list(
+    store: Store, target: Target, query: Mapping[str, str], *, as_table: bool = False
+) -> bytes:
     shelf = store.shelf(target.resource)
     limit = int(query.get("limit") or 0)
     revision, start = store.revision, ""
@@ -44,6 +47,9 @@ def read_list(store: Store, target: Target, query: Mapping[str, str]) -> bytes:
         if selects is None:
             metadata["remainingItemCount"] = len(paths) - limit
         paths = paths[:limit]
+    if as_table:
+        listed = (decode(objects[path]) for path in paths)
+        return encode(table_of(target.resource, listed, metadata))
     kind, version = f"{target.resource.kind}List", target.resource.api_version
     head = encode({"kind": kind, "apiVersion": version, "metadata": metadata})
     items = b",".join(objects[path] for path in paths)
@@ -103,8 +109,11 @@ BOOKMARK_SECONDS = 60.0
 
 
 class Watch:
-    def __init__(self, store: Store, target: Target, query: Mapping[str, str]) -> None:
+    def __init__(
+        self, store: Store, target: Target, query: Mapping[str, str], *, as_table: bool = False
+    ) -> None:
         self.resource = target.resource
+        self._as_table = as_table
         self._store = store
         self._selects = predicate_of(target, query)
         self._prefix = target.prefix
@@ -186,7 +195,10 @@ class Watch:
         if not change.path.startswith(self._prefix) or change.revision <= (self._since or 0):
             return
         if self._selects is None or self._selects(decode(change.data)):
-            self.send(event_line(change.kind, change.data))
+            self.send(event_line(change.kind, self._shown(change.data)))
+
+    def _shown(self, data: bytes) -> bytes:
+        return encode(table_of(self.resource, [decode(data)], {})) if self._as_table else data
 
     def _bookmark(self) -> bytes:
         return bookmark_line(self.resource, self._store.revision)

@@ -38,6 +38,8 @@ class Resource:
     short_names: tuple[str, ...] = ()
     selectable: frozenset[str] = frozenset()
     """Further fields that field selectors may name."""
+    printed: tuple[Json, ...] = ()
+    """The columns of a Table, as `additionalPrinterColumns` of a definition."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -85,9 +87,19 @@ NODES = resource("Node", "v1", **_WIDE, subresources=_STATUS, short_names=("no",
 NAMESPACES = resource("Namespace", "v1", **_WIDE, short_names=("ns",))
 EVENTS = resource("Event", "v1", short_names=("ev",), selectable=_EVENT_FIELDS)
 SECRETS = resource("Secret", "v1")
-FUNCTIONS = resource("AcceleratorFunction", _DOMAIN, short_names=("af",))
-REGIONS = resource("FpgaRegion", _DOMAIN, short_names=("fpga",))
-ACCELERATORS = resource("Accelerator", "accelbind.dev/v1alpha1", short_names=("accel",))
+_MODE = {"name": "Mode", "type": "string", "jsonPath": ".spec.mode"}
+_TARGET = (
+    {"name": "Resource", "type": "string", "jsonPath": ".spec.target.resource"},
+    {"name": "Claim Template", "type": "string", "jsonPath": ".spec.target.claimTemplate"},
+    {"name": "Count", "type": "integer", "jsonPath": ".spec.target.count"},
+)
+AGE = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
+FUNCTIONS = resource("AcceleratorFunction", _DOMAIN, short_names=("af",), printed=(_MODE, AGE))
+REGIONS = resource("FpgaRegion", _DOMAIN, short_names=("fpga",), printed=(_MODE, AGE))
+ACCELERATORS = resource(
+    "Accelerator", "accelbind.dev/v1alpha1", short_names=("accel",), printed=(*_TARGET, AGE)
+)
+DAEMONSETS = resource("DaemonSet", "apps/v1", subresources=_STATUS, short_names=("ds",))
 MUTATING = resource("MutatingWebhookConfiguration", _HOOKS, **_WIDE)
 VALIDATING = resource("ValidatingWebhookConfiguration", _HOOKS, **_WIDE)
 DEFINITIONS = resource(
@@ -103,7 +115,7 @@ CLASSES = resource("DeviceClass", _DRA, **_WIDE)
 CLAIMS = resource("ResourceClaim", _DRA, subresources=_STATUS)
 TEMPLATES = resource("ResourceClaimTemplate", _DRA)
 BUILT_IN = (
-    *(PODS, NODES, NAMESPACES, EVENTS, SECRETS),
+    *(PODS, NODES, NAMESPACES, EVENTS, SECRETS, DAEMONSETS),
     *(FUNCTIONS, REGIONS, ACCELERATORS, MUTATING, VALIDATING, DEFINITIONS),
     *(SLICES, CLASSES, CLAIMS, TEMPLATES),
 )
@@ -219,9 +231,10 @@ def _group(name: str, table: ResourceTable) -> Json:
 
 def _entries(resource: Resource) -> list[Json]:
     entry = {"singularName": resource.kind.lower(), "namespaced": resource.namespaced}
-    entry |= {"kind": resource.kind, "verbs": _VERBS, "shortNames": resource.short_names}
+    entry |= {"kind": resource.kind, "verbs": _VERBS}
     names = (f"{resource.plural}/{name}" for name in sorted(resource.subresources))
-    return [entry | {"name": name} for name in (resource.plural, *names)]
+    whole = entry | {"name": resource.plural, "shortNames": resource.short_names}
+    return [whole, *(entry | {"name": name} for name in names)]
 
 
 def _openapi(served: Sequence[Resource]) -> Json:

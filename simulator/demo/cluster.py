@@ -42,7 +42,7 @@ class NodePlan:
     devices: tuple[str, ...] = ()
     """The device types of its devices besides the cards."""
     others: Mapping[str, int] = field(default_factory=dict)
-    """Resources of other plugins, of which there is nothing but the numbers in its status."""
+    """Resources of other vendors' plugins, and how many devices each has."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """Labels that come with them."""
 
@@ -98,6 +98,8 @@ class DemoPod:
     pod: Json
     expected: Expected | None = None
     """None where anything may become of it."""
+    in_digest: bool = False
+    """Whether it is among the first, which are shown before all others, a line each."""
     in_picture: bool = False
 
     @property
@@ -125,42 +127,42 @@ class World:
 
 
 _PODS = {
-    "1-function.yaml": (
-        "A card already has the function (mode af)",
+    "1-gpu.yaml": (
+        "A GPU by name, which its vendor's plugin serves",
         Expected("node-af", devices=1),
     ),
-    "2-region.yaml": (
+    "2-function.yaml": (
+        "A function of an FPGA by name, which a card has already (mode af)",
+        Expected("node-af", devices=1),
+    ),
+    "3-misspelled.yaml": (
+        "A misspelled name is refused",
+        Expected(refusal=("arria10-nbl0", "did you mean arria10-nlb0?")),
+    ),
+    "4-region.yaml": (
         "The function is programmed before the container starts (mode region)",
         Expected("node-region", devices=1, programmed=(NLB0,)),
     ),
-    "3-two-functions.yaml": (
+    "5-two-functions.yaml": (
         "Two functions in one container",
         Expected("node-af", devices=2),
     ),
-    "4-init-container.yaml": (
+    "6-init-container.yaml": (
         "An init container and a container share a device: programmed once",
         Expected("node-region", devices=1, programmed=(NLB0,)),
     ),
-    "5-gpu.yaml": (
-        "A name for a resource of another plugin",
-        Expected("node-af"),
-    ),
-    "6-device.yaml": (
+    "7-device.yaml": (
         "A device of another kind, by its device type",
         Expected("node-af", devices=1),
-    ),
-    "7-misspelled.yaml": (
-        "A misspelled name is refused",
-        Expected(refusal=("arria10-nbl0", "did you mean arria10-nlb0?")),
     ),
     "8-forged.yaml": (
         "A function without a mapping is refused",
         Expected(refusal=("FPGA_AFU_1", "no mapping")),
     ),
 }
-
-
-_PICTURED = ("2-region.yaml", "7-misspelled.yaml")
+_IN_DIGEST = 3
+"""How many of these say what accelbind does."""
+_PICTURED = ("1-gpu.yaml", "3-misspelled.yaml")
 
 
 def demo_world() -> World:
@@ -174,9 +176,10 @@ def demo_world() -> World:
             title,
             yaml.safe_load((_FOLDER / "pods" / file).read_text()),
             expected,
+            number < _IN_DIGEST,
             file in _PICTURED,
         )
-        for file, (title, expected) in _PODS.items()
+        for number, (file, (title, expected)) in enumerate(_PODS.items())
     )
     return World(NODES, mappings, mappings_folder(), pods)
 

@@ -1,4 +1,4 @@
-"""Files that `accelbind demo --keep` adds to its folder, for commands on the cluster.
+"""What `accelbind demo --keep` adds for commands on the cluster: files, and objects for processes.
 
 `bin/accelbind` is the command line for simulated cards, `samples` has bitstreams for the cards, and
 `NODE/env` is for a shell: it has the settings with which commands find a node.
@@ -12,9 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simulator.cards import NLB0, NLB3
+from simulator.client import Client, Json
 from simulator.demo.cluster import NodePlan
 from simulator.demo.suite import HOST, make_bitstream
 
+_NAMESPACE = "accelbind-system"
+_COUNTS = (
+    *("desiredNumberScheduled", "currentNumberScheduled", "updatedNumberScheduled"),
+    *("numberReady", "numberAvailable"),
+)
 _FUNCTIONS = {"nlb0": NLB0, "nlb3": NLB3}
 
 
@@ -42,6 +48,33 @@ def prepare(folder: Path, plans: Sequence[NodePlan]) -> list[Kept]:
             file.write_bytes(make_bitstream(interface_id, afu_id))
     programmed_first = sorted(plans, key=lambda plan: not plan.bitstreams)
     return [_kept(folder, plan) for plan in programmed_first]
+
+
+def write_workloads(api: Client, plans: Sequence[NodePlan]) -> None:
+    """Represent the plugin's processes by a DaemonSet and its pod on each node."""
+    place, body = f"/api/v1/namespaces/{_NAMESPACE}", {"metadata": {"name": _NAMESPACE}}
+    api.ask("PATCH", place, body=body, content_type="application/apply-patch+yaml")
+    for plan in plans:
+        name = f"accelbind-plugin-{plan.mode}"
+        mode = {"name": "ACCELBIND_MODE", "value": plan.mode}
+        container = {"name": "plugin", "image": "accelbind-plugin", "env": [mode]}
+        spec: Json = {"containers": [container]}
+        made = api.ask(
+            "POST",
+            f"/apis/apps/v1/namespaces/{_NAMESPACE}/daemonsets",
+            body={"metadata": {"name": name}, "spec": {"template": {"spec": spec}}},
+        )
+        owner = {key: made[key] for key in ("apiVersion", "kind")}
+        owner |= {key: made["metadata"][key] for key in ("name", "uid")}
+        metadata = {"name": f"{name}-{plan.name}", "ownerReferences": [owner]}
+        pod = {"metadata": metadata, "spec": spec | {"nodeName": plan.name}}
+        api.ask("POST", f"{place}/pods", body=pod)
+        api.ask(
+            "PATCH",
+            f"/apis/apps/v1/namespaces/{_NAMESPACE}/daemonsets/{name}/status",
+            body={"status": dict.fromkeys(_COUNTS, 1)},
+            content_type="application/merge-patch+json",
+        )
 
 
 def _kept(folder: Path, plan: NodePlan) -> Kept:

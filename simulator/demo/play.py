@@ -11,13 +11,13 @@ from pathlib import Path
 from types import FrameType
 from typing import TypeAlias
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 
 from simulator.apiserver.resources import PATCH_ANNOTATION
 from simulator.client import Client, Json, Refused
 from simulator.demo import show
 from simulator.demo.cluster import DemoPod, NodePlan, World
-from simulator.demo.keep import prepare
+from simulator.demo.keep import prepare, write_workloads
 from simulator.demo.reports import PodReport, has_capacity, is_good, is_running, unexpected
 from simulator.demo.stage import Stage, temporary_folder
 from simulator.demo.suite import driver_log, raise_suite
@@ -38,28 +38,38 @@ class Player:
     """The log of each node's driver."""
     verbose: bool = False
     picture: Console | None = None
-    """Gets some of the pods."""
+    """Gets the digest and some of the pods."""
 
-    def show_nodes(self, plans: tuple[NodePlan, ...]) -> None:
+    def await_nodes(self, plans: tuple[NodePlan, ...]) -> RenderableType:
+        """Wait until all nodes have what their cards provide; a table of it."""
         capacities = [(plan, await_capacity(self.api, plan, self.until)) for plan in plans]
         for plan in plans:
-            advertise_others(self.api, plan)
-        self.console.print(show.title("Nodes"), show.nodes(capacities))
+            label(self.api, plan)
+        return Group(show.title("Nodes"), show.nodes(capacities))
 
-    def play(self, pods: tuple[DemoPod, ...]) -> list[PodReport]:
-        """Create pods one after the other, show each, and end with a table of all."""
-        self.console.print(show.why_requests())
-        reports = []
+    def play(self, pods: tuple[DemoPod, ...], *scene: RenderableType) -> list[PodReport]:
+        """Create pods one after the other, show each, and end with a table of all.
+
+        The scene is shown after the first pods, which say in a line each what it is about.
+        """
+        reports = [self._create(plan) for plan in pods if plan.in_digest]
+        if reports:
+            self._print(show.digest(reports), in_picture=True)
+        self.console.print(*scene, show.why_requests())
         for number, plan in enumerate(pods, 1):
-            report = self._create(plan)
-            title = show.title(plan.title, number)
-            self.console.print(title, show.pod(report, verbose=self.verbose))
-            if self.picture and plan.in_picture:
-                self.picture.print(title, show.pod(report, verbose=False))
-            reports.append(report)
+            if number > len(reports):
+                reports.append(self._create(plan))
+            report = reports[number - 1]
+            shown = Group(show.title(plan.title, number), show.pod(report, verbose=self.verbose))
+            self._print(shown, in_picture=plan.in_picture)
         summary = show.summary(reports, width=self.console.width)
         self.console.print(show.title("Summary"), summary)
         return reports
+
+    def _print(self, shown: RenderableType, *, in_picture: bool) -> None:
+        for console in (self.console, self.picture if in_picture else None):
+            if console:
+                console.print(shown)
 
     def _create(self, plan: DemoPod) -> PodReport:
         before = {node: len(driver_calls(log)) for node, log in self.driver_logs.items()}
@@ -113,6 +123,7 @@ def play(
     problems: list[str] = []
 
     def act() -> None:
+        console.print(show.starting())
         player = Player(
             api=raise_suite(stage, world),
             console=console,
@@ -121,11 +132,12 @@ def play(
             verbose=verbose,
             picture=picture,
         )
-        console.print(show.title("Processes"), show.processes(stage.parts, verbose=verbose))
-        player.show_nodes(world.nodes)
-        reports.extend(player.play(world.pods))
+        nodes = player.await_nodes(world.nodes)
+        processes = show.processes(stage.parts, verbose=verbose)
+        reports.extend(player.play(world.pods, show.title("Processes"), processes, nodes))
         problems.extend(one for report in reports for one in unexpected(report))
         if keep:
+            write_workloads(player.api, world.nodes)
             console.print(show.kept(prepare(stage.folder, world.nodes)))
             stage.keep()
 
@@ -135,12 +147,12 @@ def play(
         problems += [f"process {name} ended with {code}" for name, code in codes.items() if code]
         if problems:
             console.print(show.logs(stage))
-        end = show.end(reports, problems, time.monotonic() - started, "nothing is left running")
-        console.print(end)
+        seconds = time.monotonic() - started
+        console.print(show.end(reports, problems, "nothing is left running", seconds))
     if interrupted.is_set():
         raise KeyboardInterrupt
     if picture:
-        picture.print(end)
+        picture.print(show.end(reports, problems, "nothing is left running"))
     return is_good(reports, problems)
 
 
@@ -166,15 +178,14 @@ def await_capacity(api: Client, plan: NodePlan, until: Until) -> Json:
     return until(poll, f"the capacity of {plan.name}")
 
 
-def advertise_others(api: Client, plan: NodePlan) -> None:
-    """Write what a node has of other plugins, as an administrator does who has no plugin for it."""
-    path, numbers = f"/api/v1/nodes/{plan.name}", dict(plan.others)
-    status = {"status": {"capacity": numbers, "allocatable": numbers}}
-    for place, patch in (
-        (path, {"metadata": {"labels": dict(plan.labels)}}),
-        (f"{path}/status", status),
-    ):
-        api.ask("PATCH", place, body=patch, content_type="application/merge-patch+json")
+def label(api: Client, plan: NodePlan) -> None:
+    """Label a node, as the feature discovery of a vendor does."""
+    api.ask(
+        "PATCH",
+        f"/api/v1/nodes/{plan.name}",
+        body={"metadata": {"labels": dict(plan.labels)}},
+        content_type="application/merge-patch+json",
+    )
 
 
 def driver_calls(log: Path) -> list[Json]:

@@ -47,6 +47,14 @@ class PodReport:
         return list(found)
 
     @property
+    def became(self) -> list[str]:
+        """The resources that its containers are started with."""
+        limits = [
+            one.get("resources", {}).get("limits") or {} for one in containers(self.stored or {})
+        ]
+        return list(dict.fromkeys(name for each in limits for name in each))
+
+    @property
     def devices(self) -> list[str]:
         """The device nodes that its containers have, each once."""
         each = [one for got in given(self.stored or {}).values() for one in got.get("devices", [])]

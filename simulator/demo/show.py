@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from services.names import DOMAIN
-from services.process.text import count
+from services.process.text import clip, count
 from simulator.client import Json
 from simulator.demo.cluster import NodePlan
 from simulator.demo.keep import Kept
@@ -35,8 +35,12 @@ from simulator.demo.stage import Part, Stage
 _GAP = 2
 """Columns between two columns of a table."""
 
+_SHOWN = 27
+"""Characters of a name in the digest: on 80 columns, all three stand side by side."""
+
 _TRY = (
-    "kubectl get pods",
+    "kubectl get pods -A",
+    "accelbind doctor",
     "accelbind devices",
     'accelbind bitstream info "$SAMPLES"/*',
     "accelbind fpga list",
@@ -65,10 +69,32 @@ def title(text: str, number: int | None = None) -> RenderableType:
     return Padding(Rule(shown, align="left", style="cyan"), (1, 0, 0, 0))
 
 
+def starting() -> RenderableType:
+    return Text("A simulated cluster starts on this machine. No cluster is needed, and no card.")
+
+
+def digest(reports: Sequence[PodReport]) -> RenderableType:
+    """A line for each pod: the name, what it becomes or how it is refused, the device."""
+    table = _table("a pod requests", "it becomes", "its container gets")
+    table.columns[2].no_wrap = False
+    for report in reports:
+        names = Text("\n".join(name for _, name in report.asked_for), style="bold")
+        if report.stored is None:
+            nearest = re.search(r"did you mean (.*?\?)", str(report.refusal.get("message")))
+            answer = "refused; did you mean" if nearest else "refused"
+            table.add_row(names, Text(answer, style="red"), Text(nearest[1] if nearest else ""))
+        else:
+            devices = Text("\n".join(report.devices), style="green")
+            became = "\n".join(clip(name, _SHOWN) for name in report.became)
+            table.add_row(names, Text(became), devices)
+    remark = "accelbind replaces names and serves the FPGA; the GPU keeps its vendor's plugin."
+    return Group(Text(), table, Text(), Text(remark, style="italic"))
+
+
 def processes(parts: Sequence[Part], *, verbose: bool) -> RenderableType:
     text = Text(
         f"{len(parts)} processes: the accelbind webhook and one plugin per node; stand-ins for"
-        " the API server, the kubelets and a driver. No cluster, no card."
+        " the API server, the kubelets and a driver."
     )
     if not verbose:
         return text
@@ -151,8 +177,8 @@ def kept(nodes: Sequence[Kept]) -> RenderableType:
 def end(
     reports: Sequence[PodReport],
     problems: Sequence[str],
-    seconds: float,
     left: str,
+    seconds: float | None = None,
 ) -> RenderableType:
     total, ran = len(reports), sum(one.is_running for one in reports)
     if any(one.plan.expected for one in reports):
@@ -161,9 +187,10 @@ def end(
     else:
         text = f"{ran} of {count(total, 'pod')} ran"
     style = "bold green" if is_good(reports, problems) else "bold red"
+    took = "" if seconds is None else f" ({seconds:.1f} s)"
     return Group(
         *(Text(f"not as expected: {one}", style="red") for one in problems),
-        Text(f"{text}; {left} ({seconds:.1f} s)", style=style),
+        Text(f"{text}; {left}{took}", style=style),
     )
 
 

@@ -85,6 +85,7 @@ def _start_node(stage: Stage, plan: NodePlan, api_server: str) -> None:
         f"kubelet-{plan.name}",
         "simulator.kubelet",
         *("--dir", home, "--retry-seconds", "1", *node),
+        *(f"--other={resource}={number}" for resource, number in plan.others.items()),
     )
     stage.start(
         f"plugin-{plan.name}",

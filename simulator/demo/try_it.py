@@ -100,12 +100,12 @@ def play(given: argparse.Namespace) -> bool:
         clear(api, world)
         player = Player(api, console, until, logs)
         register(api, given.webhook, given.ca, world)
-        player.show_nodes(world.nodes)
+        nodes = player.await_nodes(world.nodes)
         await_webhook(api, world)
-        reports = player.play(world.pods)
+        reports = player.play(world.pods, nodes)
     problems = [one for report in reports for one in unexpected(report)]
     seconds = time.monotonic() - started
-    console.print(show.end(reports, problems, seconds, "everything keeps running"))
+    console.print(show.end(reports, problems, "everything keeps running", seconds))
     return is_good(reports, problems)
 
 

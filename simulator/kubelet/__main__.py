@@ -22,6 +22,7 @@ from services.process.logging import LEVELS, configure
 from services.process.signals import stop_signals
 from services.process.waits import first_of
 from simulator.kubelet.agent import NodeAgent
+from simulator.kubelet.other_plugin import OtherPlugin, named_after
 from simulator.kubelet.standin import KubeletStandIn
 
 
@@ -32,6 +33,13 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     flag("--node-name", required=True, help="name of the node")
     flag("--api-server", help="API server of the node and its pods (default: none)")
     flag("--retry-seconds", type=float, help="until the next attempt (default: by chance)")
+    flag(
+        "--other",
+        action="append",
+        default=[],
+        metavar="RESOURCE=COUNT",
+        help="a resource that another vendor's plugin serves",
+    )
     flag("--ready-file", type=Path, help="written as JSON once it serves and is registered")
     flag("--log-level", choices=list(LEVELS), default="info")
     return parser.parse_args(arguments)
@@ -52,15 +60,32 @@ async def run(flags: argparse.Namespace) -> None:
             await first_of(
                 {
                     "end": stop.wait(),
-                    "serving": serve(kubelet, flags.api_server, flags.ready_file),
+                    "serving": serve(kubelet, flags.api_server, flags.other, flags.ready_file),
                     "restarts": restart(kubelet, hangup),
                 }
             )
 
 
-async def serve(kubelet: KubeletStandIn, api_server: str | None, ready_file: Path | None) -> None:
-    """Keep the node on an API server, if there is one, until cancelled."""
+async def serve(
+    kubelet: KubeletStandIn,
+    api_server: str | None,
+    others: Sequence[str],
+    ready_file: Path | None,
+) -> None:
+    """Keep the node on an API server, if there is one, until cancelled.
+
+    The plugins of other vendors end with the first restart of the kubelet.
+    """
     async with contextlib.AsyncExitStack() as stack:
+        for at, each in enumerate(others):
+            resource, _, number = each.partition("=")
+            plugin = OtherPlugin(
+                kubelet.folder,
+                named_after(resource, int(number)),
+                resource=resource,
+                endpoint=f"other-{at}.sock",
+            )
+            await (await stack.enter_async_context(plugin)).register()
         group = await stack.enter_async_context(asyncio.TaskGroup())
         if api_server:
             client = await stack.enter_async_context(ClusterClient(Access(api_server)))

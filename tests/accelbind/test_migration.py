@@ -12,9 +12,9 @@ import pytest
 
 from accelbind.plain_port import PlainPort
 from simulator.cards import CardSpec, Rack
+from simulator.kubelet.other_plugin import OtherPlugin
 from simulator.kubelet.standin import KubeletStandIn
 from tests.plugin.support import AF, container, pod, running, settings
-from tests.simulator.kubelet.fake_plugin import FakePlugin, devices
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -53,7 +53,7 @@ async def test_the_plugin_changes_under_a_container_in_either_order(
     rack = Rack(short_dir / "root")
     for _ in range(2):
         rack.add_card(CardSpec())
-    old = FakePlugin(short_dir / "k", devices("dfl-port.0", "dfl-port.1"), resource=AF)
+    old = OtherPlugin(short_dir / "k", ["dfl-port.0", "dfl-port.1"], resource=AF)
     async with KubeletStandIn(short_dir / "k", node_name="n1", retry_seconds=0.02) as kubelet:
         await old.serve()
         await old.register()

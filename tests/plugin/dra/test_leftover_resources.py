@@ -11,11 +11,11 @@ from services.containers import holder_source
 from services.devices.model import PluginMode
 from services.kube.access import Access
 from services.kube.client import ClusterClient
+from simulator.kubelet.other_plugin import OtherPlugin
 from simulator.kubelet.pods import PodState
 from simulator.kubelet.standin import KubeletStandIn
 from tests.plugin.dra.support import NLB0, REGION, Bed, extended_claim, result, with_claim
 from tests.plugin.support import Pods, container, functions, pod, running, settings
-from tests.simulator.kubelet.fake_plugin import FakePlugin, devices
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -111,9 +111,9 @@ async def test_a_resource_that_another_plugin_serves_is_left_to_it(
 ) -> None:
     """Also one that it has taken over since."""
     bed.add_fpga()
-    ours = partial(FakePlugin, kubelet.folder, resource=REGION)
+    ours = partial(OtherPlugin, kubelet.folder, resource=REGION)
     async with bed.running(cdi_dir=bed.folder / "k/cdi") as dra:
-        async with ours(devices("a")) as other:
+        async with ours(["a"]) as other:
             await other.register()
             await kubelet.until(lambda: kubelet.allocatable.get(REGION) == 1)
             for _ in range(2):

@@ -1,8 +1,8 @@
-"""A device plugin that is not the product's."""
+"""A device plugin of another vendor, with devices that are only names and paths."""
 # ruff: noqa: N802, ARG002 - the protocol's names; what every method is handed
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -22,20 +22,23 @@ from services.kubelet.sockets import (
     registration_socket,
 )
 
-ENDPOINT = "fake.sock"
+
+def named_after(resource: str, number: int) -> list[str]:
+    """Ids of so many devices: `nvidia0` and so on for a resource of nvidia.com."""
+    vendor = resource.partition(".")[0]
+    return [f"{vendor}{at}" for at in range(number)]
 
 
-def devices(*ids: str) -> list[pb.Device]:
-    return [pb.Device(ID=each, health="Healthy") for each in ids]
+class OtherPlugin(DevicePluginServicer):
+    """Lists healthy devices until it is stopped; a container gets `/dev/ID` for each of its own."""
 
-
-class FakePlugin(DevicePluginServicer):
-    """Lists the same devices until it is stopped, and gives a container nothing with them."""
-
-    def __init__(self, folder: Path, listed: list[pb.Device], *, resource: str) -> None:
+    def __init__(
+        self, folder: Path, ids: Sequence[str], *, resource: str, endpoint: str = "other.sock"
+    ) -> None:
         self.folder = folder
         self.resource = resource
-        self._listed = listed
+        self._endpoint = endpoint
+        self._ids = ids
         self._ended = asyncio.Event()
         self._server: grpc.aio.Server | None = None
 
@@ -49,7 +52,7 @@ class FakePlugin(DevicePluginServicer):
     async def serve(self) -> None:
         self._server = grpc.aio.server()
         add_DevicePluginServicer_to_server(self, self._server)
-        listen(self._server, plugins_folder(self.folder) / ENDPOINT)
+        listen(self._server, plugins_folder(self.folder) / self._endpoint)
         await self._server.start()
 
     async def stop(self) -> None:
@@ -60,7 +63,7 @@ class FakePlugin(DevicePluginServicer):
     async def register(self) -> None:
         async with dial(registration_socket(self.folder)) as channel:
             request = pb.RegisterRequest(
-                version=API_VERSION, endpoint=ENDPOINT, resource_name=self.resource
+                version=API_VERSION, endpoint=self._endpoint, resource_name=self.resource
             )
             await RegistrationStub(channel).Register(request, timeout=60)
 
@@ -72,12 +75,18 @@ class FakePlugin(DevicePluginServicer):
     async def ListAndWatch(
         self, request: object, context: object
     ) -> AsyncIterator[pb.ListAndWatchResponse]:
-        yield pb.ListAndWatchResponse(devices=self._listed)
+        listed = [pb.Device(ID=each, health="Healthy") for each in self._ids]
+        yield pb.ListAndWatchResponse(devices=listed)
         await self._ended.wait()
 
     async def Allocate(self, request: pb.AllocateRequest, context: object) -> pb.AllocateResponse:
-        answers = [pb.ContainerAllocateResponse() for _ in request.container_requests]
-        return pb.AllocateResponse(container_responses=answers)
+        answer = pb.AllocateResponse()
+        for wanted in request.container_requests:
+            given = answer.container_responses.add()
+            for each in sorted(wanted.devices_ids):
+                path = f"/dev/{each}"
+                given.devices.add(container_path=path, host_path=path, permissions="rw")
+        return answer
 
     async def GetPreferredAllocation(
         self, request: pb.PreferredAllocationRequest, context: object

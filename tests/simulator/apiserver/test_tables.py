@@ -1,0 +1,68 @@
+"""Tables of the API server stand-in, for `kubectl get`. tests/docs/test_kept calls kubectl."""
+
+from datetime import timedelta
+
+import pytest
+
+from simulator.apiserver.resources import ACCELERATORS, FUNCTIONS, PODS, REGIONS, Resource
+from simulator.apiserver.tables import duration, table_of, wants_table
+from tests.simulator.apiserver.support import pod
+from tools.docs.crds import definition
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (-1, "0s"),
+        (119, "119s"),
+        (120, "2m"),
+        (190, "3m10s"),
+        (700, "11m"),
+        (3 * 3600, "3h"),
+        (3 * 3600 + 120, "3h2m"),
+        (30 * 3600, "30h"),
+        (50 * 3600, "2d2h"),
+        (800 * 3600, "33d"),
+    ],
+)
+def test_an_age_is_shown_as_kubectl_shows_it(seconds: int, shown: str) -> None:
+    assert duration(timedelta(seconds=seconds)) == shown
+
+
+@pytest.mark.parametrize("resource", [FUNCTIONS, REGIONS, ACCELERATORS])
+def test_our_kinds_have_the_columns_of_their_definitions(resource: Resource) -> None:
+    (version,) = definition(resource.plural)["spec"]["versions"]
+    columns = [
+        {key: each[key] for key in ("name", "type", "jsonPath")}
+        for each in version["additionalPrinterColumns"]
+        if not each.get("priority")
+    ]
+    assert list(resource.printed) == columns
+
+
+def test_a_pod_that_waits_or_is_deleted_says_so() -> None:
+    waiting = pod() | {
+        "status": {
+            "phase": "Pending",
+            "containerStatuses": [{"state": {"waiting": {"reason": "CreateContainerError"}}}],
+        }
+    }
+    deleted = pod() | {"status": {"phase": "Running"}}
+    deleted["metadata"] = {"name": "d", "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    rows = table_of(PODS, [waiting, deleted], {})["rows"]
+    assert [row["cells"][:4] for row in rows] == [
+        ["p", "0/1", "CreateContainerError", 0],
+        ["d", "0/1", "Terminating", 0],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("accept", "wanted"),
+    [
+        ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", True),
+        ("application/json", False),
+        ("application/json,application/json;as=Table;v=v1;g=meta.k8s.io", False),
+    ],
+)
+def test_a_client_gets_a_table_if_it_prefers_one(accept: str, wanted: bool) -> None:
+    assert wants_table(accept) is wanted
