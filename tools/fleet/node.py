@@ -2,11 +2,12 @@
 
 import asyncio
 import contextlib
+from collections.abc import Iterable
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from plugin.dra.book import ClaimBook
+from plugin.dra.claims import ClaimRef
 from plugin.dra.metrics import DraMetrics
 from plugin.dra.publisher import SlicePublisher
 from services.devices.model import Contents, Device, Inventory, PluginMode, Sighting, TypesReading
@@ -16,6 +17,7 @@ from services.node.ledger import Rules, World
 from services.node.metrics import NodeMetrics
 from services.node.state import NodeState
 from services.process.problem import Problem
+from tools.fleet.claims import NodeClaims
 from tools.fleet.counting import CountingClient
 
 DEVICES = 8
@@ -36,11 +38,13 @@ class Node:
         self._dra = dra
         self._tasks: list[asyncio.Task[None]] = []
         self.publisher: SlicePublisher | None = None
+        self.claims: NodeClaims
+        """With `dra`, once it was started."""
 
     async def start(self) -> None:
         """Begin as a process does: read the node, then publish and follow."""
         registry = CollectorRegistry()
-        state = NodeState(Rules(PluginMode.REGION, good_scans=1))
+        self._state = state = NodeState(Rules(PluginMode.REGION, good_scans=1))
         events = EventRecorder(
             self.client,
             component="accelbind-dra" if self._dra else "accelbind-plugin",
@@ -50,16 +54,18 @@ class Node:
         self._discovery = Discovery(state, self, events, interval=5.0)
         loops = [events.write_forever()]
         if self._dra:
+            self.claims = NodeClaims(self.name, self.client, self._folder, state)
             self.publisher = SlicePublisher(
                 self.client,
                 self.name,
                 state=state,
                 regions=self,
-                book=ClaimBook(self._folder),
+                book=self.claims.book,
                 programmable=False,
                 writes=DraMetrics(registry).slice_writes,
             )
             loops += [loop for _, loop in self.publisher.loops()]
+            loops += [self.claims.reports.run_forever()]
         self._tasks = [asyncio.create_task(loop) for loop in loops]
         await self._discovery.run_once()
         if self.publisher:
@@ -78,6 +84,20 @@ class Node:
     async def change(self, broken: int) -> None:
         """Have so many devices be broken, and read the node."""
         self.broken = broken
+        await self._discovery.run_once()
+
+    def device_names(self) -> list[str]:
+        """The devices as its slices name them."""
+        return [*self._state.by_name]
+
+    async def prepare(self, claims: Iterable[ClaimRef]) -> None:
+        """Prepare claims all at once, and read the node."""
+        await self.claims.prepare(claims)
+        await self._discovery.run_once()
+
+    async def release(self) -> None:
+        """Take all claims back at once, and read the node."""
+        await self.claims.release()
         await self._discovery.run_once()
 
     async def read(self, *, divides: bool) -> World:

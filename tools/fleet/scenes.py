@@ -11,6 +11,8 @@ from typing import TypeVar
 
 from services.kube.access import Access
 from services.kube.client import CONFLICT, ClusterClient
+from services.kube.objects import NamedObject
+from tools.fleet.claims import create_claim, ref_of
 from tools.fleet.counting import Bystander, CountingClient, Counts
 from tools.fleet.node import DEVICES, Node
 
@@ -18,8 +20,12 @@ T = TypeVar("T")
 
 CALM_SECONDS = 180
 """How long a scene is watched after something happened at once."""
+CLAIM_SECONDS = 30
+"""For what follows when claims come or go."""
 BATCH = 10
 """Per cent of a fleet that a rollout takes at a time."""
+RACK = 40
+"""Nodes whose claims come and go at once."""
 AT_ONCE = 32
 
 
@@ -51,6 +57,8 @@ class Fleet:
     restart: str
     counts: Counts = field(default_factory=Counts)
     nodes: list[Node] = field(default_factory=list)
+    claims: dict[str, list[NamedObject]] = field(default_factory=dict)
+    """Of the nodes that have any, by their names."""
 
     def __post_init__(self) -> None:
         self.bystander = Bystander(self.access)
@@ -147,6 +155,34 @@ async def _break(fleet: Fleet) -> str:
     return f"{DEVICES} devices on each of {len(ill)} nodes"
 
 
+async def _claim(fleet: Fleet) -> str:
+    rack = fleet.nodes[:RACK]
+    async with ClusterClient(fleet.access) as client:
+
+        async def create(node: Node) -> None:
+            devices = node.device_names()
+            fleet.claims[node.name] = [await create_claim(client, node.name, d) for d in devices]
+
+        await each_of(rack, create)
+    await asyncio.gather(*(each.prepare(map(ref_of, fleet.claims[each.name])) for each in rack))
+    await asyncio.sleep(CLAIM_SECONDS)
+    return f"{DEVICES} claims on each of {len(rack)} nodes are prepared at once"
+
+
+async def _release(fleet: Fleet) -> str:
+    rack = fleet.nodes[:RACK]
+    await asyncio.gather(*(each.release() for each in rack))
+    async with ClusterClient(fleet.access) as client:
+        claims = [claim.path for each in rack for claim in fleet.claims.pop(each.name)]
+        await each_of(claims, lambda path: _delete(client, path))
+    await asyncio.sleep(CLAIM_SECONDS)
+    return f"the claims of {len(rack)} nodes are given back at once"
+
+
+async def _delete(client: ClusterClient, path: str) -> None:
+    client.expect(await client.request("DELETE", path), f"DELETE {path}")
+
+
 async def _refuse(fleet: Fleet) -> str:
     fleet.counts.refusing = time.monotonic() + 30
     ill = fleet.nodes[:: 100 // BATCH]
@@ -164,5 +200,7 @@ SCENES: Mapping[str, Callable[[Fleet], Awaitable[str]]] = {
     "roll": _roll,
     "break": _break,
     "refuse": _refuse,
+    "claim": _claim,
+    "release": _release,
 }
-"""By name; a fleet is started first."""
+"""By name; a fleet is started first, and `release` follows `claim`."""
