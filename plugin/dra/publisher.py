@@ -5,7 +5,7 @@
                                                              └───────────────────┘
 
 A round compares the devices with what was published last and with the versions that the watch
-shows. Only if either differs it lists the stored slices and writes.
+shows. Only if either differs it writes; if the versions do, it lists the stored slices before.
 """
 
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
@@ -84,7 +84,13 @@ class Answer:
     """The devices that were to be in it."""
     stored: Sequence[Body]
     """The devices that are in it."""
-    version: str
+    slice: NamedObject
+    """As the API server has answered."""
+
+    @property
+    def version(self) -> str:
+        """That of the slice."""
+        return str(self.slice.item["metadata"]["resourceVersion"])
 
 
 class SlicePublisher:
@@ -174,6 +180,7 @@ class SlicePublisher:
             recovery="the stored ResourceSlices are being watched again",
             selector=self._selector,
             namespaced=False,
+            cached=True,
         )
         yield "slices", self._due.run_forever(self.run_once, spacing=SPACING)
         yield "slice watch", reflector.watch_forever()
@@ -213,22 +220,27 @@ class SlicePublisher:
         if not await self._is_divided_right(ledger):
             return
         programmed, claimed = await self._regions.contents(inventory), self._claimed(ledger)
-        # Also those of an earlier process: claims of then may still have the devices.
-        shown = shown_attributes(
-            [read_slice(each.item) for each in await self._list(self._client)]
-            if self._answers is None
-            else [Slice(name, 0, 0, each.wanted) for name, each in self._answers.items()]
-        )
+        answers = self._answers
+        if answers is None:
+            # Those of an earlier process: claims of then may still have the devices.
+            stored = await self._list(cached=True)
+            before = [read_slice(each.item) for each in stored]
+        else:
+            stored = [each.slice for each in answers.values()]
+            before = [Slice(name, 0, 0, each.wanted) for name, each in answers.items()]
         wanted = slices(
             ledger,
             programmed,
             claimed,
-            shown,
+            shown_attributes(before),
             programmable=self._programmable,
             taints=self._has_taints,
         )
-        if self.error or not self._is_published(wanted):
-            await self._write(self._client, wanted)
+        if not self.error and self._is_published(wanted):
+            return
+        if self.error or (answers is not None and self._stored != self._versions):
+            stored = await self._list()
+        await self._write(self._client, wanted, stored)
 
     async def _is_divided_right(self, ledger: Ledger) -> bool:
         """Whether devices are divided as the API server keeps it, if any are.
@@ -286,15 +298,17 @@ class SlicePublisher:
             return False
         return [each.wanted for each in self._answers.values()] == wanted
 
-    async def _list(self, client: ClusterClient) -> list[NamedObject]:
+    async def _list(self, *, cached: bool = False) -> list[NamedObject]:
         def read(item: dict[str, Any]) -> NamedObject:
             about = {"apiVersion": API_VERSION, "kind": KIND}
             return NamedObject(f"{COLLECTION}/{item['metadata']['name']}", about | item, "")
 
-        return await list_objects(client, COLLECTION, read, self._selector)
+        return await list_objects(self._client, COLLECTION, read, self._selector, cached=cached)
 
-    async def _write(self, client: ClusterClient, wanted: list[list[Body]]) -> None:
-        stored = {each.item["metadata"]["name"]: each for each in await self._list(client)}
+    async def _write(
+        self, client: ClusterClient, wanted: list[list[Body]], known: Sequence[NamedObject]
+    ) -> None:
+        stored = {each.item["metadata"]["name"]: each for each in known}
         present = [self._as_written(read_slice(each.item)) for each in stored.values()]
         planned = plan(self._node, wanted, present)
         for name in planned.delete:
@@ -355,7 +369,7 @@ class SlicePublisher:
             name: Answer(
                 devices,
                 read_slice(stored[name].item).devices,
-                stored[name].item["metadata"]["resourceVersion"],
+                stored[name],
             )
             for name, devices in zip(names, wanted, strict=True)
         }

@@ -114,7 +114,8 @@ class Reflector(WatchLoop, Generic[T]):
     """Fills a store with the objects that are listed at `path`, and keeps it up to date.
 
     With a `selector` such as `spec.nodeName=node-1`, only with those that have these fields.
-    Objects of a `namespaced` kind are in namespaces. `outage` and `recovery` are logged.
+    Objects of a `namespaced` kind are in namespaces; `cached` is as for `read_pages`. `outage` and
+    `recovery` are logged.
     """
 
     def __init__(
@@ -128,12 +129,14 @@ class Reflector(WatchLoop, Generic[T]):
         recovery: str,
         selector: str = "",
         namespaced: bool = True,
+        cached: bool = False,
     ) -> None:
         self._kind = path.rpartition("/")[2]
         labels = {"kind": self._kind}
         super().__init__(client, labels, timing, outage=outage, recovery=recovery)
         self._selector = selector
         self._namespaced = namespaced
+        self._cached = cached
         self.missing = False
         """Whether the API server doesn't know the kind, and no objects of it are known."""
         self._path = path
@@ -156,7 +159,8 @@ class Reflector(WatchLoop, Generic[T]):
         self._received = 0
         objects: Objects[T] = {}
         try:
-            async with aclosing(read_pages(client, self._path, self._selector)) as pages:
+            listing = read_pages(client, self._path, self._selector, cached=self._cached)
+            async with aclosing(listing) as pages:
                 async for page in pages:
                     version = version or page.metadata.resource_version
                     unreadable += await self._collect(page.items, objects)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
+from plugin.dra import publisher
 from plugin.dra.book import ClaimBook
 from plugin.dra.claims import ClaimRef
 from plugin.dra.metrics import DraMetrics
@@ -20,6 +21,8 @@ from plugin.dra.wants import Kind, Want
 from services.containers.holders import Holder
 from services.devices.model import Card, Contents, Inventory, PluginMode
 from services.kube.client import ClusterClient
+from services.kube.lists import list_objects
+from services.kube.objects import NamedObject
 from services.node.ledger import Rules
 from services.node.state import NodeState
 from simulator.apiserver.resources import Json
@@ -155,12 +158,12 @@ async def test_nothing_is_published_before_a_scan_and_the_kubelet_s_confirmation
     node.publisher.confirm()
     await node.publisher.run_once()
     assert node.slices() == []
-    publisher = node.restarted()
+    second = node.restarted()
     node.scan(card())
-    await publisher.run_once()
+    await second.run_once()
     assert node.slices() == []
-    publisher.confirm()
-    await publisher.run_once()
+    second.confirm()
+    await second.run_once()
     assert [*node.devices()] == ["fpga-0000-5e-00-0"]
     assert node.writes() == ["POST"]
 
@@ -293,3 +296,53 @@ async def test_a_slice_that_others_change_is_written_again(
         node.api.put(stored)
         await eventually_async(lambda: node.attribute("afuID") == NLB0)
         assert node.writes() == ["POST", "PUT"]
+
+
+async def test_a_change_of_a_device_costs_one_write_and_no_list(node: FakeNode) -> None:
+    async with node.publishing(card()):
+        asked: list[str] = []
+        for number in range(50):  # until the watch has shown the last write
+            before = len(node.api.seen)
+            if number % 2:
+                node.scan(card())
+                await eventually_async(lambda: not node.taints())
+            else:
+                node.scan(bad(card()))
+                await eventually_async(node.taints)
+            await node.publisher.run_once()
+            asked = [each.request.method for each in node.api.seen[before:]]
+            if asked == ["PUT"]:
+                break
+        assert asked == ["PUT"]
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+async def test_what_an_api_server_remembers_may_be_old(
+    node: FakeNode, monkeypatch: pytest.MonkeyPatch, *, is_deleted: bool
+) -> None:
+    async with node.publishing(card()):
+        old = node.slices()
+
+    async def remembered(
+        client: ClusterClient,
+        path: str,
+        read: Callable[[Json], NamedObject],
+        selector: str,
+        *,
+        cached: bool,
+    ) -> list[NamedObject]:
+        if cached:
+            return [read(each) for each in old]
+        return await list_objects(client, path, read, selector)
+
+    monkeypatch.setattr(publisher, "list_objects", remembered)
+    (stored,) = node.slices()
+    if is_deleted:
+        node.api.drop("ResourceSlice", FIRST)
+    else:
+        stored["spec"]["devices"][0]["attributes"]["afuID"] = {"string": "other"}
+        node.api.put(stored)
+    node.restarted()
+    async with node.publishing(card()):
+        await eventually_async(lambda: node.attribute("afuID") == NLB0)
+        assert node.writes() == ["POST", "POST" if is_deleted else "PUT"]
