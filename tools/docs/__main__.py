@@ -12,6 +12,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     chart.PATH: chart.page,
     crds.PATH: crds.page,
     device_types.PATH: device_types.page,
+    device_types.FIELDS_PATH: device_types.fields,
     flags.PATH: flags.page,
 }
 """Path in the repository → its generator."""

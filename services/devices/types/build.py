@@ -11,7 +11,8 @@ from services.devices.health import Reading
 from services.devices.model import Device, DeviceNode, Value
 from services.devices.nodes import VFIO, FoundNode, check_node
 from services.devices.types.match import Fact, unmet
-from services.devices.types.model import MAX_VALUE, Attribute, DeviceType, NodeSource
+from services.devices.types.model import Attribute, DeviceType, NodeSource
+from services.devices.types.values import MAX_VALUE
 from services.process.problem import Problem
 from services.process.text import quote
 

@@ -11,52 +11,30 @@ from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from typing import Annotated, Final, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, field
 
 from services import names
 from services.devices.model import Value
 from services.devices.nodes import DENIED_EXAMPLES, DENIED_SUBSYSTEMS, denied_name, is_name
 from services.devices.reasons import REASONS
+from services.devices.types.values import (
+    BUILT_IN,
+    OF_FPGAS,
+    Glob,
+    Hex4,
+    Identifier,
+    Ids,
+    Label,
+    PciClass,
+    Strict,
+    Text,
+    Word,
+)
 from services.mappings.accelerator import is_reserved_variable
 from services.process.text import quote
 
-MAX_VALUE: Final = 64
-
-BUILT_IN: Final[dict[str, type]] = {
-    **dict.fromkeys(("type", "class", "kernelName", "kernelDriver", "vendorID", "deviceID"), str),
-    **dict.fromkeys(("subsystemID", "pciClass", "pciBusID", "pcieRoot", "iommuGroup"), str),
-    **dict.fromkeys(("afuID", "usbSerial", "usbPath"), str),
-    "virtualFunction": bool,
-    "numaNode": int,
-}
-"""Attributes that a device has without being declared, where the kernel knows them."""
-
-OF_FPGAS: Final = frozenset({"interfaceID", "afuID", "program", "card", "programmable"})
-"""Attributes that FPGAs have, and that every device has in DRA."""
-
 _TYPES: Final[dict[str, type]] = {"bool": bool, "int": int, "string": str}
 _WORDS: Final = {kind: word for word, kind in _TYPES.items()}
-
-Hex4 = Annotated[str, Meta(pattern=r"^[0-9a-f]{4}$", description="four lower-case hex digits")]
-Ids = Annotated[str, Meta(pattern=r"^[0-9a-f]{4}:[0-9a-f]{4}$")]
-PciClass = Annotated[str, Meta(pattern=r"^(?:[0-9a-f]{2}){1,3}$")]
-Glob = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.:@+*?-]+$", max_length=MAX_VALUE)]
-Word = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]+$", max_length=32)]
-Label = Annotated[str, Meta(pattern=r"^(?!fpga$)[a-z](?:[a-z0-9-]*[a-z0-9])?$", max_length=40)]
-Identifier = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=32)]
-Text = Annotated[str, Meta(max_length=MAX_VALUE)]
-PATTERNS: Final = {
-    "^[0-9a-f]{4}$": 'four lower-case hex digits in quotes, such as "8086"',
-    "^[0-9a-f]{4}:[0-9a-f]{4}$": "two ids in lower-case hex digits, such as 8086:1771",
-    "^(?:[0-9a-f]{2}){1,3}$": 'the begin of a class code in lower-case hex digits, such as "1200"',
-    "^[A-Za-z0-9_.:@+*?-]+$": "a name, in which * stands for any characters",
-    "^[A-Za-z0-9_-]+$": "a name of letters, digits, _ and -",
-    "^(?!fpga$)[a-z](?:[a-z0-9-]*[a-z0-9])?$": (
-        "a name of lower-case letters, digits and - that starts with a letter, other than fpga"
-    ),
-    "^[A-Za-z_][A-Za-z0-9_]*$": "a name of letters, digits and _ that starts with a letter or _",
-}
-"""The patterns of texts in words."""
 
 _FEW: Final = Meta(max_length=16)
 _MANY: Final = Meta(max_length=256)
@@ -66,39 +44,21 @@ _STEP: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_.:@+*-]+")
 _MAX_STEPS: Final = 8
 
 
-class _Strict(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """An object of the file; unknown fields are refused."""
-
-    def __post_init__(self) -> None:
-        # What no schema can check.
-        for problem in (*self._unprintable(), *self._problems()):
-            raise ValueError(problem)
-
-    def _problems(self) -> Iterator[str]:
-        """Yield what is wrong; each text begins with the field or with a blank."""
-        yield from ()
-
-    def _unprintable(self) -> Iterator[str]:
-        """Yield where control characters are."""
-        # The schema can't refuse them: `$` in a pattern lets a line feed follow.
-        for name, at in zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True):
-            value = getattr(self, name)
-            for each in value if isinstance(value, tuple) else (value,):
-                if isinstance(each, str) and not each.isprintable():
-                    yield f".{at}: {quote(each)} has unprintable characters"
-
-
-class Pci(_Strict, frozen=True):
+class Pci(Strict, frozen=True):
     """Functions on the PCI bus; what is given must all hold, lists are alternatives."""
 
     vendor: Annotated[tuple[Hex4, ...], _FEW] = ()
+    """Their vendors."""
     device: Annotated[tuple[Hex4, ...], _MANY] = ()
+    """Their devices."""
     subsystem: Annotated[tuple[Ids, ...], _MANY] = ()
     """Vendor and device: `8086:1771`."""
     class_: Annotated[tuple[PciClass, ...], _FEW] = field(default=(), name="class")
     """How the class code starts: `12`, `1200`."""
     driver: Annotated[tuple[Glob, ...], _FEW] = ()
+    """The drivers to which they are bound."""
     virtual_function: bool | None = None
+    """Only virtual functions, or only others."""
 
     def _problems(self) -> Iterator[str]:
         # It would match half the machine.
@@ -106,37 +66,47 @@ class Pci(_Strict, frozen=True):
             yield " needs vendor, device, subsystem or class"
 
 
-class Usb(_Strict, frozen=True):
+class Usb(Strict, frozen=True):
     """Devices on the USB."""
 
     vendor: Annotated[tuple[Hex4, ...], Meta(min_length=1, max_length=16)]
+    """Their vendors."""
     product: Annotated[tuple[Hex4, ...], _MANY] = ()
+    """Their products."""
     serial: Annotated[tuple[Glob, ...], _MANY] = ()
+    """Their serial numbers."""
 
 
-class ClassEntry(_Strict, frozen=True):
+class ClassEntry(Strict, frozen=True):
     """Entries of a folder of /sys/class."""
 
     name: Word
+    """The folder: `misc`, `tty`."""
     entry: Annotated[tuple[Glob, ...], _FEW] = ()
     """Their own names: `hw_random`."""
     driver: Annotated[tuple[Glob, ...], _FEW] = ()
+    """The drivers of their devices."""
 
     def _problems(self) -> Iterator[str]:
         if self.name in DENIED_SUBSYSTEMS:
             yield f".name: nodes of {self.name} are never handed out"
 
 
-class Condition(_Strict, frozen=True):
+class Condition(Strict, frozen=True):
     """A condition on an attribute."""
 
     attribute: Identifier
+    """One of `attributes`, or a built-in one."""
     equals: bool | int | Text | None = None
+    """The value."""
     one_of: OneOf | None = None
+    """The values."""
     glob: Glob | None = None
+    """A string, in which * stands for any characters."""
     min_: int | None = field(default=None, name="min")
     """The least number, alone or with max."""
     max_: int | None = field(default=None, name="max")
+    """The largest number, alone or with min."""
 
     def _problems(self) -> Iterator[str]:
         limits = self.limits or None
@@ -164,6 +134,7 @@ class Rule(Condition, frozen=True, kw_only=True):
     """The values of an attribute while the device is healthy, and the reason for others."""
 
     reason: Label
+    """Shown with the device while the rule does not hold."""
 
     def _problems(self) -> Iterator[str]:
         yield from super()._problems()
@@ -171,16 +142,23 @@ class Rule(Condition, frozen=True, kw_only=True):
             yield f".reason: {self.reason} is a reason of accelbind's own; choose another"
 
 
-class Term(_Strict, frozen=True):
+class Term(Strict, frozen=True):
     """A description of devices; everything given must hold."""
 
     pci: Pci | None = None
+    """Functions on the PCI bus."""
     usb: Usb | None = None
+    """Devices on the USB."""
     class_: ClassEntry | None = field(default=None, name="class")
-    """With pci or usb: the entries of such devices."""
+    """Entries of a class; with pci or usb, those of such devices."""
     path: Annotated[tuple[str, ...], _FEW] = ()
-    """Character devices: /dev/NAME, where * stands for any characters."""
+    """Character devices: `/dev/NAME`, where * stands for any characters.
+
+    Of a node that sysfs doesn't know, or of a link to it, the container has this path; with *,
+    only nodes that sysfs knows match.
+    """
     where: Annotated[tuple[Condition, ...], Meta(max_length=8)] = ()
+    """Conditions, which must all hold."""
 
     def _problems(self) -> Iterator[str]:
         if not (self.pci or self.usb or self.class_ or self.path):
@@ -203,13 +181,15 @@ def _path_problem(path: str) -> str:
     return f"would be /dev/{shown}, which is never handed out" if shown else ""
 
 
-class Attribute(_Strict, frozen=True):
+class Attribute(Strict, frozen=True):
     """A file of the device in sysfs."""
 
     name: Identifier
+    """Its name in `where`, `health` and `env`."""
     file: Annotated[str, Meta(max_length=256)]
     """Relative to the matched device; * stands for any characters within one step."""
     type: Literal["bool", "int", "string"] = "string"
+    """The type of its value."""
 
     def _problems(self) -> Iterator[str]:
         steps = self.file.split("/")
@@ -219,19 +199,21 @@ class Attribute(_Strict, frozen=True):
             yield f".name: {self.name} is an attribute that every device has; choose another"
 
 
-class NodeSource(_Strict, frozen=True):
+class NodeSource(Strict, frozen=True):
     """Where a device's nodes come from: exactly one of class, own and vfio."""
 
     class_: Word | None = field(default=None, name="class")
     """Nodes of this class that the device has."""
     kind: Word | None = None
-    """How their names start, before a number: render."""
+    """How their names start, before a number: `render`."""
     own: bool = False
     """The node of the matched class entry, USB device or path itself."""
     vfio: bool = False
     """The nodes of the device's IOMMU group."""
     optional: bool = False
+    """Whether a device without it is healthy."""
     permissions: Literal["r", "w", "rw"] = "rw"
+    """The rights of a container."""
 
     def has_kind(self, entry: str) -> bool:
         """Whether a class entry is of the kind: `renderD128` is of kind render."""
@@ -251,11 +233,13 @@ class NodeSource(_Strict, frozen=True):
 _OWN: Final = (NodeSource(own=True),)
 
 
-class Resource(_Strict, frozen=True):
+class Resource(Strict, frozen=True):
     """The extended resource that pods request."""
 
     domain: str
+    """One of the plugin's `--resource-domain`."""
     name: str
+    """What follows the domain."""
 
     def _problems(self) -> Iterator[str]:
         # Whoever loads it says which domains there are.
@@ -263,12 +247,15 @@ class Resource(_Strict, frozen=True):
             yield f".name: {quote(self.name)} is not the name of a resource"
 
 
-class Variable(_Strict, frozen=True):
+class Variable(Strict, frozen=True):
     """A variable that a container gets: an attribute or a value."""
 
     name: Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=63)]
+    """The variable."""
     attribute: Identifier | None = None
+    """One of `attributes`, or a built-in one: a value for each device, separated by commas."""
     value: Text | None = None
+    """A fixed value."""
 
     def _problems(self) -> Iterator[str]:
         if (self.attribute is None) == (self.value is None):
@@ -277,27 +264,32 @@ class Variable(_Strict, frozen=True):
             yield f".name: {self.name} is reserved"
 
 
-class Sharing(_Strict, frozen=True):
+class Sharing(Strict, frozen=True):
     """How many containers may have the same device."""
 
     replicas: Annotated[int, Meta(ge=1, le=128)] = 1
+    """The number of containers."""
     dra: Literal["capacity", "replicas"] = "capacity"
     """How slices show it: as one device with a capacity of shares, or as a device for each."""
 
 
-class Spec(_Strict, frozen=True):
+class Spec(Strict, frozen=True):
     """Devices of a type, and what a container gets with one."""
 
     match: Annotated[tuple[Term, ...], Meta(min_length=1, max_length=16)]
-    """Alternatives."""
+    """Descriptions of devices, which are alternatives."""
     resource: Resource
+    """The extended resource that pods request."""
     attributes: Annotated[tuple[Attribute, ...], Meta(max_length=20)] = ()
+    """Files of the device in sysfs."""
     health: Annotated[tuple[Rule, ...], Meta(max_length=16)] = ()
-    """All must hold."""
+    """Rules for attributes of a healthy device; a file that cannot be read violates its rule."""
     nodes: Annotated[tuple[NodeSource, ...], Meta(max_length=8)] = ()
-    """By default the device's own."""
+    """The nodes that a container gets; by default the device's own."""
     env: Annotated[tuple[Variable, ...], Meta(max_length=16)] = ()
+    """Variables that a container gets."""
     sharing: Sharing = Sharing()
+    """How many containers may have a device."""
 
     @property
     def is_vfio(self) -> bool:
@@ -356,19 +348,24 @@ def _undeclared(attribute: str, known: Iterable[str]) -> str:
     return f"{attribute} is not declared in attributes{meant}"
 
 
-class Metadata(_Strict, frozen=True):
+class Metadata(Strict, frozen=True):
     """The name of a type."""
 
     name: Label
+    """Unique in a folder."""
 
 
-class DeviceType(_Strict, frozen=True):
+class DeviceType(Strict, frozen=True):
     """A file."""
 
     api_version: Literal["accelbind.dev/v1alpha1"]
+    """The version of this format."""
     kind: Literal["DeviceType"]
+    """The kind of the object."""
     metadata: Metadata
+    """The name of the type."""
     spec: Spec
+    """Its devices, and what a container gets with one."""
 
     @property
     def name(self) -> str:

@@ -8,7 +8,6 @@ from typing import Any, Final, get_args
 import msgspec
 
 from services.devices.types.model import (
-    PATTERNS,
     Attribute,
     ClassEntry,
     Condition,
@@ -24,6 +23,7 @@ from services.devices.types.model import (
     Usb,
     Variable,
 )
+from services.devices.types.values import PATTERNS
 from services.process.errors import InvalidInput
 from services.process.text import listing, plain, quote
 
