@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from tests.support import REPOSITORY
 
 SHELL = ("sh", "bash", "console")
-INERT = ("yaml", "json", "text", "python", "toml", "diff", "promql", "mermaid")
-"""Languages of blocks without commands."""
+INERT = ("yaml", "json", "text", "python", "toml", "diff", "promql")
+"""Languages of blocks without commands. For Mermaid, the site would load a script from elsewhere."""
 
 _FENCE = re.compile(
     r"^(?P<indent> *)```(?P<language>[^\n`]*)\n(?P<body>.*?)^ *```[ ]*$", re.MULTILINE | re.DOTALL
@@ -38,6 +38,7 @@ def pages() -> list[str]:
     found = [
         *REPOSITORY.glob("*.md"),
         *REPOSITORY.glob("docs/**/*.md"),
+        *REPOSITORY.glob("examples/**/*.md"),
         *REPOSITORY.glob("manifests/**/*.md"),
         *REPOSITORY.glob("simulator/**/*.md"),
     ]
