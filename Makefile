@@ -11,6 +11,8 @@ NOT_IN_THE_HOOK := _bz2 _hashlib _lzma _ssl inspect pkgutil typing unittest
 PYTHON_IN_VENV := .venv/bin/python
 # In the order of folders: sorted by their number of tests, the longest files would come last.
 ALL_TESTS := -n 3 --dist loadfile --no-loadscope-reorder --cov --cov-branch --cov-fail-under=100
+# Links of pages lead to these, so they are where they are in the repository.
+SITE := $(wildcard *.md) docs examples manifests simulator LICENSE
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' accelbind/__init__.py)
 KIND_IMAGES := webhook plugin certs
 SOAK_FOR := $(if $(filter command line,$(origin SECONDS)),SOAK_SECONDS=$(SECONDS))
@@ -18,7 +20,7 @@ SOAK_FROM := $(if $(SEED),SOAK_SEED=$(SEED))
 COMPILE := .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --no-emit-find-links --no-header
 
-.PHONY: help setup demo test e2e test-compose test-kernel lint format bench golden docs picture soak hook lock proto kind release-files publish clean
+.PHONY: help setup demo test e2e test-compose test-kernel lint format bench golden docs site picture soak hook lock proto kind release-files publish clean
 
 help: ## Show this
 	@echo "accelbind: make <target>"
@@ -58,6 +60,11 @@ bench: setup ## Measure, and print medians and ratios (BENCHES='plugin scan': so
 
 docs: setup ## Generate reference and CRD pages
 	@$(PYTHON_IN_VENV) -m tools.docs
+
+site: setup ## Build the documentation site in build/site, and check its links
+	@rm -rf build/pages build/site && mkdir -p build/pages
+	@ln -s $(addprefix $(CURDIR)/,$(SITE)) build/pages/
+	@NO_MKDOCS_2_WARNING=1 $(PYTHON_IN_VENV) -m mkdocs build --strict
 
 picture: setup ## Make docs/demo.svg anew, from the demo
 	@$(PYTHON_IN_VENV) -m accelbind demo --svg docs/demo.svg >/dev/null

@@ -9,8 +9,8 @@ container does not start.
     accelbind-hook SOCKET REGION < state.json
 """
 
-# docs/reference.md has the text above. This runs before each container with a region, so it uses
-# only a little of the standard library; and on hosts, so it is shipped with a Python of its own.
+# docs/commands/hook.md has the text above. This runs before each container with a region, so it
+# uses only a little of the standard library; and on hosts, so it has a Python of its own.
 
 import json
 import signal

@@ -39,9 +39,8 @@ def test_modules_and_files_that_pages_for_developers_name_exist(page: str) -> No
 def test_the_architecture_names_every_package_and_the_way_of_a_pod() -> None:
     text = (REPOSITORY / "ARCHITECTURE.md").read_text()
     assert set(PACKAGES) <= set(NAMED["folder"].findall(text))
-    layers = text.partition("subgraph services")[2].partition("end\n")[0]
     subjects = {path.parent.name for path in REPOSITORY.glob("services/*/__init__.py")} | {"names"}
-    assert set(re.findall(r"^ +(\w+)\[", layers, re.MULTILINE)) == subjects
+    assert set(re.findall(r"^\| `services\.(\w+)`", text, re.MULTILINE)) == subjects
     pod = re.search(r"^\| A pod \|(.*)$", text, re.MULTILINE)
     steps = NAMED["module"].findall(pod[1]) if pod else ["none"]
     assert steps[0].startswith("webhook.")

@@ -10,7 +10,7 @@ from tests.support import REPOSITORY
 
 SHELL = ("sh", "bash", "console")
 INERT = ("yaml", "json", "text", "python", "toml", "diff", "promql")
-"""Languages of blocks without commands. For Mermaid, the site would load a script from elsewhere."""
+"""Languages of blocks without commands. For Mermaid, the site would need a script of others."""
 
 _FENCE = re.compile(
     r"^(?P<indent> *)```(?P<language>[^\n`]*)\n(?P<body>.*?)^ *```[ ]*$", re.MULTILINE | re.DOTALL

@@ -1,8 +1,9 @@
-"""Commands and their options, from the command line."""
+"""A page for each command: its text, options or settings, from the command line."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from enum import Enum, EnumType
+from functools import partial
 from typing import Any, Final
 
 from typer.main import get_command
@@ -10,7 +11,7 @@ from typer.main import get_command
 from accelbind import hook
 from accelbind.cli import COMMANDS, command_line, load
 from accelbind.doctor import command as doctor
-from tools.docs.settings import MODELS
+from tools.docs.settings import MODELS, settings_table
 from tools.docs.texts import code, default_cell, table
 
 _DEFAULT: Final = re.compile(r"\s*\[dim\]\\\[default: (.*)\]\[/dim\]$")
@@ -18,16 +19,7 @@ _DEFAULT: Final = re.compile(r"\s*\[dim\]\\\[default: (.*)\]\[/dim\]$")
 _MARKUP = re.compile(r"\[/?[a-z]+\]")
 
 
-_FRONT = """\
-### `accelbind`
-
-Options before a command:
-
-"""
-
 _HOOK = f"""\
-### `accelbind-hook`
-
 {(hook.__doc__ or "").partition("    accelbind-hook")[0].strip()}
 
 | argument | description |
@@ -36,33 +28,54 @@ _HOOK = f"""\
 | `REGION` | The region that the CDI file gives the container. |
 """
 
+_HEAD: Final = "<!-- Generated from the code by `make docs`. -->\n\n# {}\n\n{}"
+_CHECKS: Final = "\n## Checks\n\nFor `--only`, `--skip`, and `id` in the JSON.\n\n"
 
-def sections() -> Iterator[str]:
-    """Yield one section per command. Options of processes are in the settings."""
-    yield _FRONT + _options(get_command(command_line()))
-    for name in COMMANDS:
-        yield from _of(f"accelbind {name}", load(name))
-    yield _HOOK
+
+def pages() -> dict[str, Callable[[], str]]:
+    """Return the generators of all pages by their paths."""
+    found: dict[str, Callable[[], str]] = {
+        f"docs/commands/{name}.md": partial(_page, name) for name in COMMANDS
+    }
+    return found | {"docs/commands/hook.md": partial(_HEAD.format, "accelbind-hook", _HOOK)}
+
+
+def overview() -> str:
+    """Return the options before a command, and a list of the commands."""
+    rows = [
+        (f"[`accelbind {name}`](commands/{name}.md)", each.summary)
+        for name, each in COMMANDS.items()
+    ]
+    rows.append(
+        ("[`accelbind-hook`](commands/hook.md)", "Call the plugin before a container starts.")
+    )
+    front = _options(get_command(command_line()))
+    return f"{table(('command', ''), rows)}\nOptions before a command:\n\n{front}"
+
+
+def _page(name: str) -> str:
+    command = load(name)
+    inner = getattr(command, "commands", None)
+    if inner is None:
+        text = _text(name, command) + (_CHECKS + checks() if name == "doctor" else "")
+    else:
+        parts = [
+            f"## accelbind {name} {each}\n\n{_text(f'{name} {each}', of)}"
+            for each, of in inner.items()
+        ]
+        text = "\n".join([f"{_summary(command.help)}\n", *parts])
+    return _HEAD.format(f"accelbind {name}", text)
+
+
+def _text(words: str, command: Any) -> str:  # noqa: ANN401 - Typer exports no type of it
+    options = settings_table(words) if words in MODELS else _options(command)
+    return f"{_summary(command.help)}\n\n{options}".rstrip("\n") + "\n"
 
 
 def checks() -> str:
     questions = (*doctor.NODE.items(), *doctor.CLUSTER.items())
     rows = ((code(key), doctor.question(find)) for key, find in questions)
     return table(("check", "question"), rows)
-
-
-def _of(words: str, command: Any) -> Iterator[str]:  # noqa: ANN401 - Typer exports no type of it
-    inner = getattr(command, "commands", None)
-    if inner is not None:
-        for name, each in inner.items():
-            yield from _of(f"{words} {name}", each)
-        return
-    parts = [f"### `{words}`", _summary(command.help)]
-    if words.removeprefix("accelbind ") in MODELS:
-        parts.append("Options: the [settings](#settings) and `--print-config`.")
-    elif rows := _options(command):
-        parts.append(rows.rstrip("\n"))
-    yield "\n\n".join(parts) + "\n"
 
 
 def _options(command: Any) -> str:  # noqa: ANN401 - the same

@@ -3,7 +3,7 @@
 from typing import Final
 
 from services.process.settings import PREFIX
-from tools.docs import codes, commands, metrics, settings
+from tools.docs import codes, commands, metrics
 
 PATH: Final = "docs/reference.md"
 
@@ -21,11 +21,9 @@ _SETTINGS: Final = f"""\
 A flag overrides its variable, and the variable overrides the default. Unknown flags and unknown
 `{PREFIX}*` variables are errors. `--print-config` shows the settings and their sources. A time is a
 number with `ms`, `s`, `m`, `h` or `d`, such as `5s`; a bare number counts seconds. A list is
-separated by commas; its flag may also be repeated.
-"""
-
-_CHECKS: Final = """\
-For `--only` and `--skip` of `accelbind doctor`, and `id` in its JSON.
+separated by commas; its flag may also be repeated. The settings are on the pages of
+[`webhook`](commands/webhook.md), [`plugin`](commands/plugin.md) and
+[`certs run`](commands/certs.md#accelbind-certs-run).
 """
 
 _METRICS: Final = """\
@@ -46,9 +44,8 @@ _EVENTS: Final = """\
 def page() -> str:
     parts = [
         _HEAD,
-        *("## Settings\n", _SETTINGS, *settings.sections()),
-        *("## Commands\n", *commands.sections()),
-        *("## Checks of the doctor\n", _CHECKS, commands.checks()),
+        *("## Commands\n", commands.overview()),
+        *("## Settings\n", _SETTINGS),
         *("## Metrics\n", _METRICS, *metrics.sections()),
         *("## Answers to reviews\n", *codes.admission()),
         *("## Health\n", _HEALTH, *codes.health()),

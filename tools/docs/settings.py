@@ -1,6 +1,5 @@
 """Settings of the processes, from their models."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from types import UnionType
@@ -41,12 +40,12 @@ _SIMPLE: Final = {
 }
 
 
-def sections() -> Iterator[str]:
-    for command, model in MODELS.items():
-        yield f"### `accelbind {command}`\n\n" + table(
-            ("flag", "variable", "type", "default", "description"),
-            (_row(name, field) for name, field in model.model_fields.items()),
-        )
+def settings_table(command: str) -> str:
+    """Return the settings of a process."""
+    return table(
+        ("flag", "variable", "type", "default", "description"),
+        (_row(name, field) for name, field in MODELS[command].model_fields.items()),
+    )
 
 
 def _row(name: str, field: FieldInfo) -> tuple[str, ...]:
