@@ -223,7 +223,7 @@ class SlicePublisher:
         answers = self._answers
         if answers is None:
             # Those of an earlier process: claims of then may still have the devices.
-            stored = await self._list(cached=True)
+            stored = await self._list()
             before = [read_slice(each.item) for each in stored]
         else:
             stored = [each.slice for each in answers.values()]
@@ -298,12 +298,14 @@ class SlicePublisher:
             return False
         return [each.wanted for each in self._answers.values()] == wanted
 
-    async def _list(self, *, cached: bool = False) -> list[NamedObject]:
+    async def _list(self) -> list[NamedObject]:
+        # An old list leads to a conflict, and to another list after a pause. Thousands of nodes may
+        # list at once, and the database may be read in full for each.
         def read(item: dict[str, Any]) -> NamedObject:
             about = {"apiVersion": API_VERSION, "kind": KIND}
             return NamedObject(f"{COLLECTION}/{item['metadata']['name']}", about | item, "")
 
-        return await list_objects(self._client, COLLECTION, read, self._selector, cached=cached)
+        return await list_objects(self._client, COLLECTION, read, self._selector, cached=True)
 
     async def _write(
         self, client: ClusterClient, wanted: list[list[Body]], known: Sequence[NamedObject]

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +17,11 @@ from plugin.dra.book import ClaimBook
 from plugin.dra.claims import ClaimRef
 from plugin.dra.metrics import DraMetrics
 from plugin.dra.publisher import DELETED_SECONDS, SlicePublisher
+from plugin.dra.slices import COLLECTION
 from plugin.dra.wants import Kind, Want
 from services.containers.holders import Holder
 from services.devices.model import Card, Contents, Inventory, PluginMode
 from services.kube.client import ClusterClient
-from services.kube.lists import list_objects
 from services.kube.objects import NamedObject
 from services.node.ledger import Rules
 from services.node.state import NodeState
@@ -323,17 +323,10 @@ async def test_what_an_api_server_remembers_may_be_old(
     async with node.publishing(card()):
         old = node.slices()
 
-    async def remembered(
-        client: ClusterClient,
-        path: str,
-        read: Callable[[Json], NamedObject],
-        selector: str,
-        *,
-        cached: bool,
-    ) -> list[NamedObject]:
-        if cached:
-            return [read(each) for each in old]
-        return await list_objects(client, path, read, selector)
+    async def remembered(*_: object, cached: bool, **__: object) -> list[NamedObject]:
+        monkeypatch.undo()
+        assert cached
+        return [NamedObject(f"{COLLECTION}/{FIRST}", each, "") for each in old]
 
     monkeypatch.setattr(publisher, "list_objects", remembered)
     (stored,) = node.slices()
