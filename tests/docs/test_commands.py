@@ -4,9 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from accelbind.cli import main
 from accelbind.doctor import command as doctor
+from tests.accelbind.running import run
 from tests.docs import blocks
 from tests.docs.blocks import commands
 from tests.docs.test_help import check_flags, own
@@ -59,6 +61,25 @@ def test_commands_within_sentences_exist_with_their_flags(
         assert main([*name.split(), "--help"]) == 0, f"accelbind {name}"
         shown = set(re.findall(r"--[a-z][a-z-]+", capsys.readouterr().out))
         assert flags - shown == set(), name
+
+
+def test_hooks_of_pre_commit_pass_on_the_examples_with_the_arguments_of_the_page() -> None:
+    hooks = yaml.safe_load((REPOSITORY / ".pre-commit-hooks.yaml").read_text())
+    page = (REPOSITORY / "docs" / "gitops.md").read_text()
+    (block,) = re.findall(r"```yaml\n(repos:.*?)```", page, re.DOTALL)
+    given = {each["id"]: each["args"] for each in yaml.safe_load(block)["repos"][0]["hooks"]}
+    assert given.keys() == {each["id"] for each in hooks}
+    folders = {"names": "examples/names", "workloads": "examples/workloads"}
+    folders["device-types"] = "manifests/device-types"
+    for each in hooks:
+        words = [
+            REPOSITORY / folders[word] if word in folders else word for word in given[each["id"]]
+        ]
+        files = (
+            [REPOSITORY / "examples/workloads/gpu.yaml"] if each.get("pass_filenames", True) else []
+        )
+        done = run(*each["entry"].split()[1:], *words, *files)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 CHECK = re.compile(r"(?:`|--only )((?:cluster|node)\.[a-z][a-z.-]*)(?=[`\s])")
