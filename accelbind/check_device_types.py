@@ -22,7 +22,7 @@ Folder = Annotated[
 ]
 
 
-@with_settings(NodeSettings, "resource_domain", "root")
+@with_settings(NodeSettings, "resource_domain", "allow_nodes", "root")
 def device_types(
     folder: Folder = None,
     *,
@@ -55,13 +55,14 @@ def device_types(
     if bool(suggest_for) == (folder is not None):
         raise InvalidSettings("name either a folder or, with --suggest, a device")
     if folder is None:
-        print_lines(suggest(settings.root, suggest_for))
+        print_lines(suggest(settings.root, suggest_for, settings.allow_nodes))
         return
-    domains = settings.resource_domain
+    domains, allowed = settings.resource_domain, settings.allow_nodes
     if folder.is_file():
-        loaded = parse_types({folder.name: read_type(folder)}, domains=domains)
+        files = {folder.name: read_type(folder)}
+        loaded = parse_types(files, domains=domains, allowed=allowed)
     else:
-        loaded = load_types(folder, domains=domains)
+        loaded = load_types(folder, domains=domains, allowed=allowed)
     result = {
         "types": [{"name": each.name, "resource": each.resource} for each in loaded.types],
         "findings": [dataclasses.asdict(each) for each in loaded.problems],

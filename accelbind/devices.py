@@ -55,7 +55,7 @@ def _of_cluster(*flags: str, text: str) -> Any:  # noqa: ANN401 - as `typer.Opti
 @with_settings(
     PluginSettings,
     *("metrics_host", "metrics_port", "mode", "root", "kubelet_dir", "pod_logs_dir", "state_dir"),
-    *("units", "device_types", "resource_domain"),
+    *("units", "device_types", "resource_domain", "allow_nodes"),
     group=WHERE,
     defaults={"metrics_host": "this machine", "mode": "as the plugin runs, or af"},
 )

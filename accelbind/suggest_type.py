@@ -1,13 +1,13 @@
 """A draft of a device type for a device of this node, as sysfs shows it."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final
 
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.labels import dns_label
-from services.devices.nodes import DENIED_SUBSYSTEMS
+from services.devices.nodes import denial, denied_class
 from services.devices.types.discover import SysTree
 from services.devices.types.facts import Subject
 from services.devices.types.model import Term, Usb
@@ -33,8 +33,10 @@ _OF_ALL: Final = words("""
 """Files that all devices of a bus have."""
 
 
-def suggest(root: Path, device: str) -> Iterator[str]:
+def suggest(root: Path, device: str, allowed: Collection[str] = ()) -> Iterator[str]:
     """Yield the lines of a draft for `/dev/NAME`, a PCI address or a USB path such as `3-1.2`.
+
+    `allowed` are words of the plugin's setting about nodes.
 
     Raises:
         InvalidSettings: There is no such device below the root, or none that can be served.
@@ -44,9 +46,11 @@ def suggest(root: Path, device: str) -> Iterator[str]:
     fact = tree.facts(subject)
     is_entry = subject.subsystem not in {"pci", "usb"}
     classes = [subject.subsystem] if is_entry else tree.classes_of(subject.owner)
-    if is_entry and subject.subsystem in DENIED_SUBSYSTEMS:
-        raise InvalidSettings(f"nodes of class {subject.subsystem} are never handed out")
-    usable = [each for each in classes if each not in DENIED_SUBSYSTEMS]
+    if is_entry:
+        node = tree.own_node(subject)
+        if why := denial(subject.subsystem, node.number, node.name, allowed):
+            raise InvalidSettings(f"{device}: {why}")
+    usable = [each for each in classes if not denied_class(each, allowed)]
     of_class = usable[0] if usable and usable[0] != "misc" else subject.name
     name = dns_label(of_class if is_entry or usable else f"device-{fact('vendorID')}")
     driver = fact("kernelDriver")

@@ -97,7 +97,14 @@ def question(find: object) -> str:
 @with_settings(
     PluginSettings,
     *("mode", "root", "kubelet_dir", "pod_logs_dir", "cdi_dir", "programming"),
-    *("device_types", "resource_domain", "state_dir", "metrics_host", "metrics_port"),
+    *(
+        "device_types",
+        "resource_domain",
+        "allow_nodes",
+        "state_dir",
+        "metrics_host",
+        "metrics_port",
+    ),
     group="Node: as the plugin's",
     defaults={
         "mode": "as the plugin runs, or af",

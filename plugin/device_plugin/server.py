@@ -190,7 +190,7 @@ def _allocation(given: ContainerAllocation, root: str) -> pb.ContainerAllocateRe
         envs=given.envs,
         devices=[
             pb.DeviceSpec(
-                container_path=f"/dev/{node.name}",
+                container_path=node.container_path,
                 host_path=node.host_path(root),
                 permissions=node.permissions,
             )

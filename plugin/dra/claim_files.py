@@ -132,11 +132,11 @@ class CdiClaimFiles:
     def require_own(self, content: bytes, wants: Sequence[Want]) -> None:
         """Raise `NotAllowed` if a file of a claim names a node that another device has now."""
         nodes = _nodes_in(content) or ()
-        foreign = {each.name for each in nodes} & foreign_nodes(wants, self._state.by_name)
+        places = {each.place(self._host_root) for each in nodes}
+        foreign = places & foreign_nodes(wants, self._state.by_name)
         numbers = {each for want in wants for claims in want.claims for each in claims}
         if any(map(is_number, numbers)):
             files = Sysfs(self._root)
-            places = {each.place(self._host_root) for each in nodes}
             actual = {name: files.node_number(name) for name in places}
             foreign |= {
                 name
@@ -318,12 +318,13 @@ def foreign_nodes(wants: Sequence[Want], devices: Mapping[str, DraDevice]) -> fr
     names = {name for want in wants for name in want.devices}
     own = {whole_id(each) for want in wants for each in want.ids}
     return frozenset(
-        node.name
+        place
         for name, each in devices.items()
         # The name of a device type may have changed; an FPGA's name is its place.
         if name not in names and not (each.device.type and whole_id(each.device.id) in own)
         for node in each.device.nodes
         if node.number != VFIO
+        for place in (node.name, node.place)
     )
 
 

@@ -31,6 +31,7 @@ from services.containers.wanted import (
     read_wanted,
     single_wanted,
 )
+from services.devices.allocation import require_distinct_paths
 from services.devices.dra import CONTENT, PROGRAM_DIGITS, Attributes, DraDevice
 from services.devices.model import Device, PluginMode, Value
 from services.mappings.index import NamespaceMappings
@@ -188,7 +189,7 @@ def decide(
         MappingsNeeded: The mappings must be read.
     """
     users = owner.requests_of(claim.ref.name) if owner else ()
-    wants = []
+    wants, given = [], list[Device]()
     for each in claim.requests:
         who = f"request {quote(each.name)} of {claim.ref}"
         candidates = [*require_present(each.devices, devices, who).values()]
@@ -196,6 +197,8 @@ def decide(
         own = [user for user in users if user.request_name == each.name]
         decision = _Decision(claim, owner, mappings, enforce, each, who, candidates, shown, own)
         wants.append(decision.want())
+        given += [] if each.admin else candidates
+    require_distinct_paths(str(claim.ref), given)  # a container may have all requests of a claim
     return tuple(wants)
 
 

@@ -1,7 +1,7 @@
 """The answer to `Allocate`: what a container gets for the devices that the kubelet chose."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from services.devices.model import Device, DeviceNode
@@ -50,6 +50,7 @@ def allocate(
         )
     # Health plays no part: the kubelet has chosen, and a refusal would fail the pod for good.
     chosen = [devices[each] for each in wanted]
+    require_distinct_paths("a container", chosen)
     # The CDI file holds both the nodes and the hook, so a runtime that doesn't call the hook makes
     # no nodes either. Without a hook, runtimes without CDI need them; one with CDI makes each once.
     nodes = () if hooked else [node for device in chosen for node in device.nodes]
@@ -58,6 +59,20 @@ def allocate(
         nodes=tuple(dict.fromkeys(nodes)),
         cdi_devices=tuple(device.cdi for device in chosen if hooked or device.id in cdi),
     )
+
+
+def require_distinct_paths(who: str, devices: Iterable[Device]) -> None:
+    """Raise `NotAllowed` if two nodes of devices would have one path in a container."""
+    known: dict[str, tuple[str, str]] = {}
+    for device in devices:
+        for node in device.nodes:
+            place, other = known.setdefault(node.container_path, (node.place, device.id))
+            if place != node.place:
+                raise NotAllowed(
+                    f"{who} can't have {other} and {device.id} together: their device type makes"
+                    f" both /dev/{place} and /dev/{node.place} {node.container_path} in the"
+                    " container; request one"
+                )
 
 
 def resource_variable(resource: str) -> str:

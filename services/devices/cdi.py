@@ -159,7 +159,7 @@ def _file(kind: str, entries: list[dict[str, Any]], **more: object) -> bytes:
 
 def _node(node: DeviceNode, host_root: str) -> dict[str, str]:
     return {
-        "path": f"/dev/{node.name}",
+        "path": node.container_path,
         "hostPath": node.host_path(host_root),
         "permissions": node.permissions,
     }

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from services.devices.held import Allocated, held_parts, possible_ids
+from services.devices.held import Allocated, held_parts, is_other_node, possible_ids
 from services.devices.labels import dns_label, dra_name
 from services.devices.model import Card, Contents, Device, Inventory, Value
 from services.devices.resources import AdvertisedResources
@@ -25,7 +25,7 @@ CONTENT: Final = ("afuID", "program")
 """The attributes that say what is in a region."""
 
 CARD: Final = "card"
-"""The attribute that names the physical device: all its shares have it, and no other device."""
+"""The attribute that names the physical device: all its shares and nodes have it, no others."""
 
 SHARES: Final = "shares"
 """The capacity of a device of which several claims may have shares."""
@@ -88,9 +88,10 @@ def _of_fpga(device: Device, card: Card | None, programmed: Contents) -> dict[st
     pci = card.pci if card else None
     functions = [programmed.get(node.name) for node in device.nodes]
     program = _common([each or "" for each in functions])
-    # Ours are always set, here and below: a selector that names an attribute which a device lacks
-    # is an error, and one error keeps a pod from being scheduled on any node
-    # (kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation).
+    # Ours are always set, here and below those of all types: a selector that names an attribute
+    # which a device lacks is an error, and one error keeps a pod from being scheduled on any node
+    # (kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation). So selectors
+    # name the type first.
     return {
         "type": FPGA,
         "interfaceID": device.interface_id,
@@ -115,10 +116,6 @@ def _of_type(device: Device) -> dict[str, Value]:
     own = dict(device.attributes)
     root = str(own.pop("pcieRoot", ""))
     return {
-        "interfaceID": "",
-        "afuID": "",
-        "program": "",
-        "programmable": False,
         "vendorID": "",
         "deviceID": "",
         "kernelDriver": "",
@@ -126,7 +123,7 @@ def _of_type(device: Device) -> dict[str, Value]:
         "type": device.type,
         # Unlike a kernel name it is one device's only, whatever its class, and stays when the
         # device is plugged in again.
-        CARD: next(iter(device.pci_addresses), device.whole_id),
+        CARD: next(iter(device.pci_addresses), device.card_id),
         **_standard(device, root),
     }
 
@@ -178,5 +175,6 @@ def held_by_plugin(devices: Iterable[DraDevice], allocated: Allocated) -> frozen
         for each in devices
         for known in possible_ids(each.device) & held.keys()
         for _, key in held[known]
-        if key == each.device.id or key not in here  # other replicas that there are now are free
+        # Other replicas that there are now are free.
+        if key == each.device.id or not (key in here or is_other_node(key, each.device))
     )

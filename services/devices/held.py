@@ -5,7 +5,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping
 from typing import Final, TypeAlias
 
 from services.devices.labels import dns_label
-from services.devices.model import Card, Device, Port, VirtualFunction
+from services.devices.model import NODE_MARK, Card, Device, Port, VirtualFunction
 from services.devices.topology import Topology
 
 HELD: Final = "held-as-other-resource"
@@ -18,6 +18,8 @@ Parts: TypeAlias = Mapping[str, frozenset[tuple[str, str]]]
 
 _REPLICA: Final = re.compile(r"-r\d+$")
 """The end of the id of a replica."""
+_NODE: Final = re.compile(rf"{NODE_MARK}.+$")
+"""The end of the id of a device that is one node of a card."""
 _SUFFIX: Final = re.compile(rf"{_REPLICA.pattern}|(?<=\.\d)-\d+$")
 """The same, and in mode bdf what distinguishes the ports of a function: `5e:00.0-1`."""
 _NUMBER: Final = re.compile(r"\d+:\d+")
@@ -28,7 +30,7 @@ def held_parts(allocated: Allocated) -> Parts:
     """The devices of containers, by the ids of devices and parts."""
     held: dict[str, set[tuple[str, str]]] = {}
     for resource, key in allocated:
-        for each in {key, _SUFFIX.sub("", key)}:
+        for each in {key, _SUFFIX.sub("", key), _NODE.sub("", key)}:
             held.setdefault(each, set()).add((resource, key))
     return {part: frozenset(each) for part, each in held.items()}
 
@@ -36,12 +38,21 @@ def held_parts(allocated: Allocated) -> Parts:
 def possible_ids(device: Device) -> set[str]:
     """The ids by which a container may have a device or a part of it, whatever the mode."""
     claims = [each for each in device.claims if not is_number(each)]
-    return {device.id, whole_id(device.id), *claims, *map(dns_label, claims)}
+    own = {device.id, whole_id(device.id), _NODE.sub("", device.id)}
+    return own | {*claims, *map(dns_label, claims)}
 
 
 def is_number(claim: str) -> bool:
     """Whether a claim of a device is the number of a device node, `238:0`."""
     return bool(_NUMBER.fullmatch(claim))
+
+
+def is_other_node(key: str, device: Device) -> bool:
+    """Whether an id is that of another node of the card of which a device is one node."""
+    one, other = whole_id(key), device.whole_id
+    return (
+        _NODE.sub("", one) == device.card_id and NODE_MARK in one and one != other != device.card_id
+    )
 
 
 def whole_id(key: str) -> str:

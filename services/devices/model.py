@@ -7,10 +7,13 @@ A **card** is one FPGA device of one driver. Its management engine (**FME**) pro
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from services.devices.labels import dns_label
 from services.process.problem import Problem
+
+NODE_MARK: Final = "--"
+"""In the id of a device that is one node of a card: before the node's name."""
 
 Value: TypeAlias = bool | int | str
 """The value of an attribute."""
@@ -200,15 +203,20 @@ class DeviceNode:
     """A device node that a container gets."""
 
     name: str
-    """Its path below `/dev`, on the host and in the container: `dfl-port.0`, `vfio/12`.
-    On the host it may be a link, see `target`.
-    """
+    """Its path below `/dev` on the host: `dfl-port.0`, `vfio/12`. It may be a link: `target`."""
     permissions: str = "rw"
     """What the container may do with it, of `r` and `w`; never `m`, which is mknod."""
     number: tuple[int, int] | None = None
     """Major and minor number of the device, where they are to be checked before it is given."""
     target: str = ""
     """The path below the host's `/dev` of the node itself, where links lead from the name to it."""
+    inside: str = ""
+    """Its path below `/dev` in the container, where that is another than on the host."""
+
+    @property
+    def container_path(self) -> str:
+        """Its whole path in the container."""
+        return f"/dev/{self.inside or self.name}"
 
     @property
     def place(self) -> str:
@@ -271,6 +279,11 @@ class Device:
     def whole_id(self) -> str:
         """The id of the device of which it is a share; its own if it isn't shared."""
         return self.id if self.share is None else self.id.removesuffix(f"-r{self.share}")
+
+    @property
+    def card_id(self) -> str:
+        """The id of the device of which it is a node; its own, without a share, otherwise."""
+        return self.whole_id.partition(NODE_MARK)[0]
 
     @property
     def healthy(self) -> bool:

@@ -265,8 +265,12 @@ REASONS: Final[Mapping[str, Reason]] = {
         "correct the attribute's type",
     ),
     "node-denied": Reason(
-        "a device type leads to a node that is never handed out",
-        "no device type can serve it; name another class",
+        "a device type leads to a node that is not handed out; the message says why",
+        "allow it with --allow-nodes if the message says so; else name another class",
+    ),
+    "node-path-twice": Reason(
+        "a device has several nodes, and its type makes them one path in the container",
+        "name a kind or an entry beside as, or use each: node",
     ),
     "node-other-number": Reason(
         "what stands at the place of its device node is another device", _NODE

@@ -32,6 +32,8 @@ from services.devices.held import (
     Parts,
     function_resources,
     held_parts,
+    is_number,
+    is_other_node,
     possible_ids,
     replicated,
 )
@@ -407,7 +409,13 @@ def _conflict(device: Device, claimants: Mapping[str, Sequence[Device]]) -> Prob
     if not device.type:
         return None
     for claim in sorted(device.claims):
-        others = [each for each in claimants[claim] if replicated(each) != replicated(device)]
+        others = [
+            each
+            for each in claimants[claim]
+            if replicated(each) != replicated(device)
+            # The nodes of a card are devices of one type.
+            and (is_number(claim) or each.type != device.type)
+        ]
         fpga = next((each for each in others if not each.type), None)
         if fpga is not None:
             text = (
@@ -431,7 +439,8 @@ def _held_otherwise(
         for part in possible_ids(device) & held.keys()
         for resource, key in held[part]
         # An id that the resource no longer has is one of another number of replicas.
-        if resource != device.resource or (resource, key) not in current
+        if (resource != device.resource or (resource, key) not in current)
+        and not is_other_node(key, device)
     }
     for key, resource in sorted(others):
         yield Problem(HELD, f"a container has {key} as {resource}")

@@ -109,7 +109,11 @@ class WorldReader:
         self._types = None
         if settings.device_types is not None:
             self._types = DeviceTypes(
-                settings.device_types, settings.root, calls, domains=settings.resource_domain
+                settings.device_types,
+                settings.root,
+                calls,
+                domains=settings.resource_domain,
+                allowed=settings.allow_nodes,
             )
 
     def subsystems(self) -> frozenset[str]:

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field
 from services.containers.permission import Enforce
 from services.devices.ignored import Ignored, parse_ignored
 from services.devices.model import PluginMode
+from services.devices.nodes import check_allowed
 from services.devices.reasons import FLAGS, REGISTERS
 from services.names import ACCELERATOR_DOMAIN, DEVICE_DOMAIN, DOMAIN, UNIT_RESOURCE
 from services.node.table import Row, Table
@@ -74,6 +75,18 @@ def check_resource_domains(words: tuple[str, ...]) -> tuple[str, ...]:
     return words
 
 
+def check_allowed_nodes(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the same words as names below /dev.
+
+    Raises:
+        ValueError: No setting allows the nodes of one.
+    """
+    names = tuple(word.removeprefix("/dev/") for word in words)
+    for why in filter(None, map(check_allowed, names)):
+        raise ValueError(why)
+    return names
+
+
 def default_node_name() -> str:
     """This node's name: `NODE_NAME`, which a DaemonSet sets from the field, or the host's name."""
     return os.environ.get("NODE_NAME") or socket.gethostname()
@@ -94,6 +107,11 @@ class NodeSettings(ProcessSettings):
         CommaSeparated, AfterValidator(check_resource_domains), Flag("DOMAIN", TYPES)
     ] = (DEVICE_DOMAIN,)
     """Domains in which the resources of device types may be."""
+    allow_nodes: Annotated[
+        CommaSeparated, AfterValidator(check_allowed_nodes), Flag("NAME", TYPES, "none")
+    ] = ()
+    """Device nodes that device types may hand out besides the usual ones: the classes hidraw, input
+    and tpm, and names of nodes of class misc, such as rfkill."""
     scan_interval: Annotated[Seconds, Field(ge=0.05, le=3600), Flag(TIME, CARDS)] = 5.0
     """Time between two scans of the cards."""
     healthy_after: Annotated[int, Field(ge=1, le=1000), Flag("N", CARDS)] = 3

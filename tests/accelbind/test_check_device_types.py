@@ -72,6 +72,28 @@ BENT = {
         "domain: device.accelbind.dev, name: Ve}",
         "spec.resource.name",
     ),
+    "as-elsewhere": ("{class: ve}", "{class: ve, as: /etc/passwd}", "spec.nodes[0].as"),
+    "as-relative": ("{class: ve}", "{class: ve, as: ve0}", "spec.nodes[0].as"),
+    "as-up": ("{class: ve}", "{class: ve, as: /dev/../etc/x}", "spec.nodes[0].as"),
+    "as-folder": ("{class: ve}", "{class: ve, as: /dev/}", "spec.nodes[0].as"),
+    "as-pattern": ("{class: ve}", "{class: ve, as: /dev/ve*}", "spec.nodes[0].as"),
+    "as-null": ("{class: ve}", "{class: ve, as: /dev/null}", "spec.nodes[0].as"),
+    "as-terminal": ("{class: ve}", "{class: ve, as: /dev/pts/0}", "spec.nodes[0].as"),
+    "as-twice": (
+        "[{class: ve}]",
+        "[{class: ve, as: /dev/a}, {class: tty, as: /dev/a}]",
+        "spec.nodes[1].as",
+    ),
+    "as-below": (
+        "[{class: ve}]",
+        "[{class: ve, as: /dev/a/b}, {class: tty, as: /dev/a}]",
+        "spec.nodes[1].as",
+    ),
+    "as-vfio": ("[{class: ve}]", "[{vfio: true, as: /dev/a}]", "spec.nodes[0].as"),
+    "bare-entry": ("[{class: ve}]", "[{vfio: true, entry: [a]}]", "spec.nodes[0].entry"),
+    "node-variable": ("{class: ve}", "{class: ve, env: LD_PRELOAD}", "spec.nodes[0].env"),
+    "two-of-node": ("{class: ve}", "{class: ve, env: VE_NODE}", "spec.env"),
+    "each-vfio": ("[{class: ve}]", "[{vfio: true}]\n  each: node", "spec.each"),
     "second": ("# a comment", "# a comment", "metadata.name"),
 }
 MATCHES = {
@@ -125,6 +147,54 @@ def test_files_that_can_not_be_used_are_named_and_the_others_served(tmp_path: Pa
     named = [(file, field) for file, _, field in found]
     assert sorted(named) == sorted((file, field) for file, _, field in expected)
     assert types == ["vector-engine"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "field"),
+    [
+        ("nodes: [{class: ve, as: /dev/a}]", "nodes: [{class: ve, as: /dev/a}]", "nodes[0].as"),
+        ("nodes: [{class: ve, as: /dev/a}]", "nodes: [{class: ve, as: /dev/a/b}]", "nodes[0].as"),
+        ("nodes: [{class: ve, as: /dev/a}]", "nodes: [{class: ve, as: /dev/ab}]", ""),
+        ("nodes: [{class: ve, as: /dev/a}]", 'match: [{path: ["/dev/a"]}]', "match[0].path[0]"),
+        ('match: [{path: ["/dev/a"]}]', "nodes: [{class: ve, as: /dev/a}]", "nodes[0].as"),
+        ('match: [{path: ["/dev/a"]}]', 'match: [{path: ["/dev/a"]}]', ""),
+    ],
+)
+@pytest.mark.parametrize("resource", ["b", "a"])
+def test_two_types_of_different_resources_do_not_have_one_path_in_containers(
+    tmp_path: Path, first: str, second: str, field: str, resource: str
+) -> None:
+    for name, text, of in (("a", first, "a"), ("b", second, resource)):
+        match = "" if "match" in text else "  match: [{class: {name: ve}}]\n"
+        (tmp_path / f"{name}.yaml").write_text(
+            f"apiVersion: accelbind.dev/v1alpha1\nkind: DeviceType\nmetadata: {{name: {name}}}\n"
+            f"spec:\n  resource: {{domain: device.accelbind.dev, name: {of}}}\n{match}  {text}\n"
+        )
+    _, found, types = checked(tmp_path)
+    expected = f"spec.{field}" if field and resource == "b" else ""
+    assert [each for _, _, each in found] == [expected] * bool(expected)
+    assert types == ["a"] + ["b"] * (not expected)
+
+
+@pytest.mark.parametrize(
+    ("match", "nodes", "word", "fields"),
+    [
+        ("class: {name: hidraw}", "own: true", "hidraw", ["match[0].class.name"]),
+        ('path: ["/dev/hidraw*"]', "own: true", "hidraw", ["match[0].path[0]"]),
+        ("class: {name: tty}", "class: tpm", "tpm", ["nodes[0].class"]),
+    ],
+)
+def test_classes_that_need_the_setting_of_the_plugin_are_named(
+    tmp_path: Path, match: str, nodes: str, word: str, fields: list[str]
+) -> None:
+    head = ENGINE.partition("spec:")[0]
+    spec = "resource: {domain: device.accelbind.dev, name: x}"
+    text = f"{head}spec: {{match: [{{{match}}}], nodes: [{{{nodes}}}], {spec}}}"
+    (tmp_path / "a.yaml").write_text(text)
+    done, found, _ = checked(tmp_path)
+    assert [each for _, _, each in found] == [f"spec.{each}" for each in fields]
+    assert f"with --allow-nodes={word} only" in done.stdout
+    assert checked(tmp_path, "--allow-nodes", word)[0].returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -222,11 +222,11 @@ def test_device_types_show_what_they_would_serve(tmp_path: Path) -> None:
     for address, driver in (("0000:b1:00.5", "qat"), ("0000:b1:00.6", "other")):
         folder = tree.pci(address, "8086:bccf", numa_node=1)
         tree.bind(folder, driver)
-        tree.entry(folder, "uio", f"uio{address[-1]}", f"239:{address[-1]}")
+        tree.entry(folder, "xdma", f"xdma{address[-1]}", f"239:{address[-1]}")
     types = tmp_path / "types"
     types.mkdir()
     match = [{"pci": {"vendor": ["8086"], "driver": ["qat"]}}]
-    spec = {"match": match, "nodes": [{"class": "uio"}]}
+    spec = {"match": match, "nodes": [{"class": "xdma"}]}
     (types / "t.yaml").write_text(json.dumps(document(spec)))
     (types / "bent.yaml").write_text("kind: x")
     kubelet = tmp_path / "kubelet"
@@ -237,7 +237,7 @@ def test_device_types_show_what_they_would_serve(tmp_path: Path) -> None:
     table = json.loads(done.stdout)
     served, near = sorted(table["devices"], key=lambda row: str(row["device"]))
     assert (served["resource"], served["health"]) == ("device.accelbind.dev/t", "Healthy")
-    assert (served["type"], served["numaNode"], served["nodes"]) == ("t", 1, ["/dev/uio5"])
+    assert (served["type"], served["numaNode"], served["nodes"]) == ("t", 1, ["/dev/xdma5"])
     assert near["reasons"] == [
         {"reason": "not-matched", "message": "it is bound to other, not to qat"}
     ]

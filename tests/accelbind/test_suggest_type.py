@@ -78,7 +78,7 @@ def test_a_draft_names_the_device_its_nodes_and_what_sysfs_shows(
     [
         ("/dev/none", "is no device in sysfs"),
         ("0000:09:00.0", "is no device in sysfs"),
-        ("/dev/mem", "which is never handed out"),
+        ("/dev/mem", "are never handed out: they reach the memory"),
     ],
 )
 def test_what_is_no_device_or_never_handed_out_has_no_draft(

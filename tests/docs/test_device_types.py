@@ -15,6 +15,8 @@ def test_the_types_of_the_guide_are_valid() -> None:
     assert [parse(yaml.safe_load(each)).name for each in blocks] == [
         "vector-engine",
         "hailo-chardev",
+        "modem",
+        "xdma-h2c",
         "t4-vfio",
         "fuse",
     ]

@@ -54,10 +54,14 @@ def bind(driver: str) -> str:
     )
 
 
-def write_type(bed: Bed, match: Sequence[Json], *nodes: Json, name: str = "t") -> None:
+def write_type(
+    bed: Bed, match: Sequence[Json], *nodes: Json, name: str = "t", each: str = "device"
+) -> None:
     """Write a device type with the resource `device.accelbind.dev/NAME`."""
     resource = {"domain": "device.accelbind.dev", "name": name}
-    spec = {"match": match, "resource": resource} | ({"nodes": nodes} if nodes else {})
+    spec = {"match": match, "resource": resource, "each": each} | (
+        {"nodes": nodes} if nodes else {}
+    )
     kind = {"apiVersion": "accelbind.dev/v1alpha1", "kind": "DeviceType"}
     content = kind | {"metadata": {"name": name}, "spec": spec}
     bed.call("create", f"{TYPES}/{name}.yaml", json.dumps(content).encode())

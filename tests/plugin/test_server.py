@@ -169,12 +169,14 @@ async def test_a_server_that_hangs_or_whose_socket_is_gone_is_not_alive(short_di
 async def test_each_container_gets_its_own_answer(short_dir: Path) -> None:
     registry = new_registry()
     linked = replace(device("b"), nodes=(DeviceNode("zigbee", target="ttyUSB0"),))
-    async with serving(short_dir, device("a"), linked, registry=registry) as (_, stub):
+    modem = replace(device("m"), nodes=(DeviceNode("ttyUSB1", inside="modem0"),))
+    async with serving(short_dir, device("a"), linked, modem, registry=registry) as (_, stub):
         answer = await stub.Allocate(
             pb.AllocateRequest(
                 container_requests=[
                     pb.ContainerAllocateRequest(devices_ids=["a"]),
                     pb.ContainerAllocateRequest(devices_ids=["b", "a"]),
+                    pb.ContainerAllocateRequest(devices_ids=["m"]),
                 ]
             )
         )
@@ -185,12 +187,14 @@ async def test_each_container_gets_its_own_answer(short_dir: Path) -> None:
     assert nodes == [
         [("/dev/a", "/host/dev/a", "rw")],
         [("/dev/zigbee", "/host/dev/ttyUSB0", "rw"), ("/dev/a", "/host/dev/a", "rw")],
+        [("/dev/modem0", "/host/dev/ttyUSB1", "rw")],
     ]
     assert [dict(one.envs) for one in answer.container_responses] == [
         {"ACCELBIND_AF_X": "0000:a"},
         {"ACCELBIND_AF_X": "0000:b,0000:a"},
+        {"ACCELBIND_AF_X": "0000:m"},
     ]
-    assert counted(registry, "accelbind_allocations_total") == {"given": 2}
+    assert counted(registry, "accelbind_allocations_total") == {"given": 3}
 
 
 async def refusal(call: Awaitable[object]) -> tuple[grpc.StatusCode, str]:

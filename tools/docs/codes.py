@@ -9,6 +9,7 @@ from plugin import mode
 from plugin.device_plugin import server
 from services.admission.mutate import AGAIN, REASON, REWRITES, REWRITTEN
 from services.devices import allocation, cdi
+from services.devices.nodes import ALLOWED_MISC, DENIED
 from services.devices.reasons import REASONS, Effect
 from services.kube import objects
 from services.mappings import model as mappings
@@ -65,6 +66,22 @@ def health() -> Iterator[str]:
     yield "Outcomes of clearing errors (`accelbind_errors_cleared_total`):\n\n" + table(
         ("outcome", "meaning"), ((code(each), text) for each, text in members(ClearResult))
     )
+
+
+def nodes() -> Iterator[str]:
+    """Yield which device nodes are not handed out, and which of class misc are."""
+    rows = (
+        (
+            ", ".join(map(code, sorted(each.classes))),
+            ", ".join(map(code, sorted(each.examples))),
+            each.why,
+            code(f"--allow-nodes={each.setting}") if each.setting else "nothing",
+        )
+        for each in DENIED
+    )
+    yield table(("classes", "nodes such as", "why", "what allows them"), rows)
+    listed = ", ".join(map(code, sorted(ALLOWED_MISC)))
+    yield f"Of class `misc`, these are handed out: {listed}.\n"
 
 
 def events() -> str:

@@ -68,7 +68,7 @@ def _meanings(kind: type[msgspec.Struct]) -> dict[str, str]:
     """Return the docstrings of a struct's fields by their names in files (KeyError without one)."""
     texts: dict[str, str] = {}
     for each in reversed(getmro(kind)):
-        if each.__module__ == model.__name__:
+        if each.__module__.startswith("services.devices.types."):
             texts |= attribute_docstrings(each)
     pairs = zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)
     return {at: texts[name] for name, at in pairs}

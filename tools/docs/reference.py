@@ -35,6 +35,12 @@ Label `reason` of `accelbind_devices` and `accelbind_device_reason`, and `reason
 devices -o json`. `accelbind doctor` uses the same reasons.
 """
 
+_NODES: Final = """\
+[Device types](device-types.md) never lead to these nodes of the host, by whatever name. A node is
+known by its class in sysfs, its number and its name. Nodes of class `misc` that are not listed
+below are handed out only if the setting names them: `--allow-nodes=rfkill`.
+"""
+
 _EVENTS: Final = """\
 `kubectl get events -A --field-selector reason=…`. Some Warnings are named after a
 [health reason](#health).
@@ -49,6 +55,7 @@ def page() -> str:
         *("## Metrics\n", _METRICS, *metrics.sections()),
         *("## Answers to reviews\n", *codes.admission()),
         *("## Health\n", _HEALTH, *codes.health()),
+        *("## Device nodes that are not handed out\n", _NODES, *codes.nodes()),
         *("## Events\n", _EVENTS, codes.events()),
         *("## Exit codes\n", codes.exits()),
         *("## Errors of the plugin's calls\n", codes.errors()),

@@ -239,7 +239,7 @@ longer renders. Takes what was found and the context.
 {{/* Takes what was found, the pools, and the flags of each command. */}}
 {{- define "accelbind.checkPools" -}}
 {{- $found := index . 0 }}{{ $known := index . 2 }}{{ $earlier := list }}
-{{- $flags := dict "--log-level" "logLevel" "--api" "driver" "--mode" "mode" "--units" "units" "--enforce-mappings" "enforceMappings" "--programming" "programming" "--hook-path" "programming" "--cdi" "cdi" "--cdi-dir" "cdi" "--device-types" "deviceTypes" "--resource-domain" "deviceTypes.domains" }}
+{{- $flags := dict "--log-level" "logLevel" "--api" "driver" "--mode" "mode" "--units" "units" "--enforce-mappings" "enforceMappings" "--programming" "programming" "--hook-path" "programming" "--cdi" "cdi" "--cdi-dir" "cdi" "--device-types" "deviceTypes" "--resource-domain" "deviceTypes.domains" "--allow-nodes" "deviceTypes.allowNodes" }}
 {{- range $at, $given := index . 1 }}
 {{- $path := printf "pools[%d]" $at }}
 {{- include "accelbind.arguments" (list $found $path $given $flags "plugin" $known.plugin) }}

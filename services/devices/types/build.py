@@ -1,7 +1,7 @@
 """From what was read of a matched device to the device that the kubelet is offered."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -11,7 +11,8 @@ from services.devices.health import Reading
 from services.devices.model import Device, DeviceNode, Value
 from services.devices.nodes import VFIO, FoundNode, check_node
 from services.devices.types.match import Fact, unmet
-from services.devices.types.model import Attribute, DeviceType, NodeSource
+from services.devices.types.model import Attribute, DeviceType
+from services.devices.types.node_source import NodeSource
 from services.devices.types.values import MAX_VALUE
 from services.process.problem import Problem
 from services.process.text import quote
@@ -66,13 +67,17 @@ class Matched:
     """What is wrong with it, besides its nodes."""
 
 
-def make_devices(of: DeviceType, seen: Matched, *, divides: bool = False) -> Iterator[Device]:
+def make_devices(
+    of: DeviceType, seen: Matched, *, divides: bool = False, allowed: Collection[str] = ()
+) -> Iterator[Device]:
     """Yield the devices that a matched device is: one, or its replicas.
 
-    `divides` says whether claims may have shares of one device.
+    `divides` says whether claims may have shares of one device; `allowed` are the plugin's words
+    about nodes.
     """
-    nodes, missing = _nodes(seen)
-    problems = [*seen.problems, *missing]
+    by_source, missing = _nodes(seen, allowed)
+    nodes = [*dict.fromkeys(node for _, found in by_source for node in found)]
+    problems = [*seen.problems, *missing, *_at_one_path(nodes)]
     counted = (each.number for each in nodes if each.number and each.number != VFIO)
     numbers = {f"{major}:{minor}" for major, minor in counted}
     numa = seen.fact("numaNode")
@@ -87,7 +92,7 @@ def make_devices(of: DeviceType, seen: Matched, *, divides: bool = False) -> Ite
         card=seen.card,
         type=of.name,
         cdi=f"{DEVICE_KIND}={seen.id}",
-        envs=tuple(_variables(of, seen)),
+        envs=(*_variables(of, seen), *_node_variables(by_source)),
         fixed_envs=tuple((each.name, each.value) for each in of.spec.env if each.value is not None),
         claims=seen.claims | numbers,
         attributes=tuple(_attributes(of, seen.fact)),
@@ -132,20 +137,51 @@ def health_problems(of: DeviceType, fact: Fact) -> Iterator[Problem]:
             yield Problem(rule.reason, why)
 
 
-def _nodes(seen: Matched) -> tuple[list[DeviceNode], list[Problem]]:
-    nodes: list[DeviceNode] = []
+def no_node(source: NodeSource) -> Problem:
+    """The problem of a device that has no node of a source."""
+    names = source.kind or ", ".join(source.entry)
+    of = f" of class {source.class_}{f', {names}' if names else ''}" if source.class_ else ""
+    return Problem("node-missing", f"it has no node{of}")
+
+
+def _nodes(
+    seen: Matched, allowed: Collection[str]
+) -> tuple[list[tuple[NodeSource, list[DeviceNode]]], list[Problem]]:
+    nodes = [(source, list[DeviceNode]()) for source, _ in seen.nodes]
     problems: list[Problem] = []
-    for source, candidates in seen.nodes:
+    for (_, good), (source, candidates) in zip(nodes, seen.nodes, strict=True):
         if not candidates and not source.optional:
-            what = f"{source.class_}{f', {source.kind}' if source.kind else ''}"
-            problems.append(Problem("node-missing", f"it has no node of class {what}"))
+            problems.append(no_node(source))
         for each in candidates:
-            node = check_node(each, permissions=source.permissions, is_vfio=source.vfio)
+            node = check_node(
+                each, permissions=source.permissions, is_vfio=source.vfio, allowed=allowed
+            )
             if isinstance(node, DeviceNode):
-                nodes.append(node)
+                good.append(replace(node, inside=source.as_.removeprefix("/dev/")))
             elif not source.optional or node.code == "node-denied":
                 problems.append(node)
-    return list(dict.fromkeys(nodes)), problems
+    return nodes, problems
+
+
+def _at_one_path(nodes: Iterable[DeviceNode]) -> Iterator[Problem]:
+    """Yield why a container can't have all nodes of a device."""
+    known: dict[str, str] = {}
+    for node in nodes:
+        other = known.setdefault(node.container_path, node.place)
+        if other != node.place:
+            text = f"/dev/{other} and /dev/{node.place} would both be {node.container_path}"
+            yield Problem("node-path-twice", f"{text} in a container")
+
+
+def _node_variables(
+    nodes: Iterable[tuple[NodeSource, Sequence[DeviceNode]]],
+) -> Iterator[tuple[str, str]]:
+    """Yield the variables with the paths of nodes."""
+    for source, found in nodes:
+        paths = (each.container_path for each in found if each.number != VFIO)
+        value = "+".join(dict.fromkeys(paths))
+        if source.env and value:
+            yield source.env, value
 
 
 def _variables(of: DeviceType, seen: Matched) -> Iterator[tuple[str, str]]:

@@ -4,7 +4,7 @@ A file that can't be used never stops the others.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -12,7 +12,9 @@ from typing import Final, TypeAlias
 import yaml
 
 from services.devices.allocation import resource_variable
+from services.devices.nodes import SETTINGS
 from services.devices.types.model import DeviceType
+from services.devices.types.node_source import shares_path
 from services.devices.types.parsing import find_problems, parse
 from services.process.folder import read_file, yaml_files
 from services.process.text import plain
@@ -53,13 +55,15 @@ class LoadedTypes:
     problems: tuple[FileProblem, ...] = ()
 
 
-def load_types(folder: Path, *, domains: tuple[str, ...] = ()) -> LoadedTypes:
-    """Read the device types of a folder; with `domains`, their resources must be in one of them.
+def load_types(
+    folder: Path, *, domains: tuple[str, ...] = (), allowed: Collection[str] = SETTINGS
+) -> LoadedTypes:
+    """Read the device types of a folder; `domains` and `allowed` are as for `parse`.
 
     Raises:
         ExternalFailure: The folder doesn't exist or can't be listed.
     """
-    return parse_types(read_files(folder), domains=domains)
+    return parse_types(read_files(folder), domains=domains, allowed=allowed)
 
 
 def read_files(folder: Path) -> FileContents:
@@ -94,35 +98,51 @@ def _read(folder: Path, path: Path) -> bytes | FileProblem:
     return content
 
 
-def parse_types(contents: FileContents, *, domains: tuple[str, ...] = ()) -> LoadedTypes:
-    """The device types in files; of two with one name the first counts."""
+def parse_types(
+    contents: FileContents, *, domains: tuple[str, ...] = (), allowed: Collection[str] = SETTINGS
+) -> LoadedTypes:
+    """The device types in files; of two that can't be together the first counts."""
     files: dict[str, str] = {}
-    resources: dict[str, str] = {}
     types: list[DeviceType] = []
     problems: list[FileProblem] = []
     for name, content in contents.items():
-        parsed = _parse(name, content, domains) if isinstance(content, bytes) else [content]
-        if isinstance(parsed, list):
-            problems += parsed
+        if not isinstance(content, bytes):
+            problems.append(content)
             continue
-        made = parsed
-        line = _line_of(content, "metadata.name") if isinstance(content, bytes) else 0
-        if made.name in files:
-            text = f"{files[made.name]} has a type of this name already"
-            problems.append(FileProblem(name, line, "metadata.name", text))
+        made = _parse(name, content, domains, allowed)
+        if isinstance(made, list):
+            problems += made
             continue
-        variable = resource_variable(made.resource)
-        other = resources.setdefault(variable, made.resource)
-        if other != made.resource:
-            text = f"containers get {variable} for {other} already; choose another name"
-            problems.append(FileProblem(name, line, "spec.resource.name", text))
+        clashes = (_clash(made, each, files[each.name]) for each in types)
+        if clash := next(filter(None, clashes), None):
+            field, text = clash
+            problems.append(FileProblem(name, _line_of(content, field), field, text))
             continue
         files[made.name] = name
         types.append(made)
     return LoadedTypes(tuple(types), tuple(problems))
 
 
-def _parse(name: str, content: bytes, domains: tuple[str, ...]) -> DeviceType | list[FileProblem]:
+def _clash(made: DeviceType, other: DeviceType, file: str) -> tuple[str, str] | None:
+    """The field for which a type can't be beside that of a file, and why."""
+    if made.name == other.name:
+        return "metadata.name", f"{file} has a type of this name already"
+    if made.resource == other.resource:  # no container has devices of both without being refused
+        return None
+    variable = resource_variable(made.resource)
+    if variable == resource_variable(other.resource):
+        text = f"containers get {variable} for {other.resource} already; choose another name"
+        return "spec.resource.name", text
+    for field, path in made.spec.paths():
+        for at, also in other.spec.paths():
+            if shares_path(path, also) and (field + at).count(".as"):
+                return field, f"type {other.name} in {file} has {also} in containers already"
+    return None
+
+
+def _parse(
+    name: str, content: bytes, domains: tuple[str, ...], allowed: Collection[str]
+) -> DeviceType | list[FileProblem]:
     """The type of a file, or what is wrong with it."""
     documents = list(read_documents(content, types=True))
     if not documents:
@@ -133,7 +153,7 @@ def _parse(name: str, content: bytes, domains: tuple[str, ...]) -> DeviceType | 
     if others:
         text = "a file has one device type: use a file each"
         return [FileProblem(name, others[0].line, "", text)]
-    if problems := find_problems(document.value, domains=domains):
+    if problems := find_problems(document.value, domains=domains, allowed=allowed):
         return [
             FileProblem(
                 *(name, _line_of(content, each.field) or document.line),
@@ -141,7 +161,7 @@ def _parse(name: str, content: bytes, domains: tuple[str, ...]) -> DeviceType | 
             )
             for each in problems
         ]
-    return parse(document.value, domains=domains)
+    return parse(document.value, domains=domains, allowed=allowed)
 
 
 def _line_of(content: bytes, field: str) -> int:

@@ -7,7 +7,7 @@ structs.
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from fnmatch import fnmatchcase
 from typing import Annotated, Final, Literal
 
@@ -15,8 +15,15 @@ from msgspec import Meta, field
 
 from services import names
 from services.devices.model import Value
-from services.devices.nodes import DENIED_EXAMPLES, DENIED_SUBSYSTEMS, denied_name, is_name
+from services.devices.nodes import (
+    SETTINGS,
+    denied_class,
+    denied_examples,
+    denied_name,
+    is_name,
+)
 from services.devices.reasons import REASONS
+from services.devices.types.node_source import NodeSource, shares_path
 from services.devices.types.values import (
     BUILT_IN,
     OF_FPGAS,
@@ -28,6 +35,7 @@ from services.devices.types.values import (
     PciClass,
     Strict,
     Text,
+    VariableName,
     Word,
 )
 from services.mappings.accelerator import is_reserved_variable
@@ -88,8 +96,8 @@ class ClassEntry(Strict, frozen=True):
     """The drivers of their devices."""
 
     def _problems(self) -> Iterator[str]:
-        if self.name in DENIED_SUBSYSTEMS:
-            yield f".name: nodes of {self.name} are never handed out"
+        if why := denied_class(self.name, SETTINGS):
+            yield f".name: {why}"
 
 
 class Condition(Strict, frozen=True):
@@ -171,14 +179,16 @@ class Term(Strict, frozen=True):
                 yield f".path[{number}]: {quote(path)} {why}"
 
 
-def _path_problem(path: str) -> str:
+def _path_problem(path: str, allowed: Collection[str] = SETTINGS) -> str:
     name = path.removeprefix("/dev/")
     if name == path or not is_name(name.replace("*", "0")):
         return "is not /dev/ and the name of a device node"
     filled = (name.replace("*", each) for each in ("", "0", "a"))
-    examples = (each for each in DENIED_EXAMPLES if fnmatchcase(each, name))
-    shown = next((each for each in (*examples, *filled) if denied_name(each)), "")
-    return f"would be /dev/{shown}, which is never handed out" if shown else ""
+    examples = (each for each in denied_examples() if fnmatchcase(each, name))
+    for each in (*examples, *filled):
+        if why := denied_name(each, allowed):
+            return f"would be /dev/{each}: {why}"
+    return ""
 
 
 class Attribute(Strict, frozen=True):
@@ -196,38 +206,7 @@ class Attribute(Strict, frozen=True):
         if len(steps) > _MAX_STEPS or not all(map(_STEP.fullmatch, steps)):
             yield f".file: {quote(self.file)} is not a path below the device, such as ve/ve*/state"
         if self.name in BUILT_IN or self.name in OF_FPGAS:
-            yield f".name: {self.name} is an attribute that every device has; choose another"
-
-
-class NodeSource(Strict, frozen=True):
-    """Where a device's nodes come from: exactly one of class, own and vfio."""
-
-    class_: Word | None = field(default=None, name="class")
-    """Nodes of this class that the device has."""
-    kind: Word | None = None
-    """How their names start, before a number: `render`."""
-    own: bool = False
-    """The node of the matched class entry, USB device or path itself."""
-    vfio: bool = False
-    """The nodes of the device's IOMMU group."""
-    optional: bool = False
-    """Whether a device without it is healthy."""
-    permissions: Literal["r", "w", "rw"] = "rw"
-    """The rights of a container."""
-
-    def has_kind(self, entry: str) -> bool:
-        """Whether a class entry is of the kind: `renderD128` is of kind render."""
-        return self.kind is None or bool(re.fullmatch(rf"{re.escape(self.kind)}[A-Z]*\d*", entry))
-
-    def _problems(self) -> Iterator[str]:
-        if [self.class_ is not None, self.own, self.vfio].count(True) != 1:
-            yield " needs exactly one of class, own and vfio"
-        if self.kind and not self.class_:
-            yield ".kind: it needs class"
-        if self.vfio and self.optional:
-            yield ".optional: a group is nothing without its node"
-        if self.class_ in DENIED_SUBSYSTEMS:
-            yield f".class: nodes of {self.class_} are never handed out"
+            yield f".name: {self.name} has a meaning already; choose another"
 
 
 _OWN: Final = (NodeSource(own=True),)
@@ -250,7 +229,7 @@ class Resource(Strict, frozen=True):
 class Variable(Strict, frozen=True):
     """A variable that a container gets: an attribute or a value."""
 
-    name: Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=63)]
+    name: VariableName
     """The variable."""
     attribute: Identifier | None = None
     """One of `attributes`, or a built-in one: a value for each device, separated by commas."""
@@ -286,6 +265,8 @@ class Spec(Strict, frozen=True):
     """Rules for attributes of a healthy device; a file that cannot be read violates its rule."""
     nodes: Annotated[tuple[NodeSource, ...], Meta(max_length=8)] = ()
     """The nodes that a container gets; by default the device's own."""
+    each: Literal["device", "node"] = "device"
+    """A device of pods: a device with all its nodes, or each of its nodes alone."""
     env: Annotated[tuple[Variable, ...], Meta(max_length=16)] = ()
     """Variables that a container gets."""
     sharing: Sharing = Sharing()
@@ -308,6 +289,28 @@ class Spec(Strict, frozen=True):
         """Where nodes come from."""
         return self.nodes or _OWN
 
+    def paths(self) -> Iterator[tuple[str, str]]:
+        """Yield the fields with paths that containers have, and the paths."""
+        for number, source in enumerate(self.nodes):
+            if source.as_:
+                yield f"spec.nodes[{number}].as", source.as_
+        if any(each.own and not each.as_ for each in self.sources):
+            for number, term in enumerate(self.match):
+                for at, path in enumerate(term.path):
+                    yield f"spec.match[{number}].path[{at}]", path
+
+    def denied(self, allowed: Collection[str]) -> Iterator[tuple[str, str]]:
+        """Yield the fields about nodes that need words of the plugin's setting, and why."""
+        for number, term in enumerate(self.match):
+            if term.class_ and (why := denied_class(term.class_.name, allowed)):
+                yield f"spec.match[{number}].class.name", why
+            for at, path in enumerate(term.path):
+                if why := _path_problem(path, allowed):
+                    yield f"spec.match[{number}].path[{at}]", f"{quote(path)} {why}"
+        for number, source in enumerate(self.nodes):
+            if why := denied_class(source.class_ or "", allowed):
+                yield f"spec.nodes[{number}].class", why
+
     def _problems(self) -> Iterator[str]:
         yield from self._attribute_problems()
         bare = [each.pci is not None and each.class_ is None for each in self.match]
@@ -317,6 +320,12 @@ class Spec(Strict, frozen=True):
             yield ".nodes: vfio stands alone, and is for PCI functions"
         if self.is_vfio and self.sharing.replicas > 1:
             yield ".sharing.replicas: an IOMMU group can't be shared"
+        if self.is_vfio and self.each == "node":
+            yield ".each: an IOMMU group is one device"
+        for number, source in enumerate(self.nodes):
+            before = (each.as_ for each in self.nodes[:number])
+            if source.as_ and any(each and shares_path(each, source.as_) for each in before):
+                yield f".nodes[{number}].as: another node has {source.as_}, or a part of that path"
 
     def _attribute_problems(self) -> Iterator[str]:
         known = BUILT_IN | {each.name: _TYPES[each.type] for each in self.attributes}
@@ -338,7 +347,11 @@ class Spec(Strict, frozen=True):
             of = variable.attribute
             if of is not None and of not in known:
                 yield f".env[{number}].attribute: {_undeclared(of, known)}"
-        if len({each.name for each in self.env}) < len(self.env):
+        variables = [
+            *(each.name for each in self.env),
+            *(each.env for each in self.nodes if each.env),
+        ]
+        if len(set(variables)) < len(variables):
             yield ".env: two have one name"
 
 

@@ -2,18 +2,18 @@
 
 import difflib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final, get_args
 
 import msgspec
 
+from services.devices.nodes import SETTINGS
 from services.devices.types.model import (
     Attribute,
     ClassEntry,
     Condition,
     DeviceType,
     Metadata,
-    NodeSource,
     Pci,
     Resource,
     Rule,
@@ -23,6 +23,7 @@ from services.devices.types.model import (
     Usb,
     Variable,
 )
+from services.devices.types.node_source import NodeSource
 from services.devices.types.values import PATTERNS
 from services.process.errors import InvalidInput
 from services.process.text import listing, plain, quote
@@ -41,8 +42,12 @@ _WHERE: Final = re.compile(r"(?P<what>.*?)(?: - at `\$(?P<at>[^`]*)`)?", re.DOTA
 _OWN_FIELD: Final = re.compile(r"(?P<field>(?:\.[A-Za-z]+(?:\[\d+\])?)+): (?P<text>.*)", re.DOTALL)
 
 
-def parse(value: object, *, domains: tuple[str, ...] = ()) -> DeviceType:
+def parse(
+    value: object, *, domains: tuple[str, ...] = (), allowed: Collection[str] = SETTINGS
+) -> DeviceType:
     """A device type; with `domains`, its resource must be in one of them.
+
+    `allowed` are words of the plugin's setting about nodes.
 
     Raises:
         InvalidType: It can't be used.
@@ -54,6 +59,8 @@ def parse(value: object, *, domains: tuple[str, ...] = ()) -> DeviceType:
     if domains and parsed.spec.resource.domain not in domains:
         text = f"{quote(parsed.spec.resource.domain)} is not {listing(domains, last='or')}"
         raise InvalidType("spec.resource.domain", text)
+    for field, why in parsed.spec.denied(allowed):
+        raise InvalidType(field, why)
     return parsed
 
 
@@ -78,11 +85,13 @@ _LISTED: Final = ("match", "attributes", "health", "nodes", "env")
 _MOST: Final = 20
 
 
-def find_problems(value: object, *, domains: tuple[str, ...] = ()) -> list[InvalidType]:
+def find_problems(
+    value: object, *, domains: tuple[str, ...] = (), allowed: Collection[str] = SETTINGS
+) -> list[InvalidType]:
     """Return what is wrong with a device type: a problem of each of its parts, or of the whole."""
     found = [*_of_parts(value)]
     try:
-        parse(value, domains=domains)
+        parse(value, domains=domains, allowed=allowed)
     except InvalidType as error:
         if error.field not in {each.field for each in found}:
             found.append(error)

@@ -5,7 +5,7 @@ type names.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
@@ -17,8 +17,8 @@ from services.devices.hardware.ofs import engine_of
 from services.devices.hardware.scan import PATIENCE
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.held import HELD, Allocated
-from services.devices.labels import by_number, dns_label
-from services.devices.model import Device, Sighting, TypesReading, Value
+from services.devices.labels import MAX_ID, by_number, dns_label
+from services.devices.model import NODE_MARK, Device, Sighting, TypesReading, Value
 from services.devices.nodes import FoundNode
 from services.devices.ofs import is_ofs
 from services.devices.types.build import (
@@ -27,12 +27,14 @@ from services.devices.types.build import (
     attribute_value,
     health_problems,
     make_devices,
+    no_node,
 )
 from services.devices.types.discover import SysTree
 from services.devices.types.facts import Subject, last_step
 from services.devices.types.load import FileContents, LoadedTypes, parse_types, read_files
 from services.devices.types.match import Fact, is_named, mismatch
-from services.devices.types.model import DeviceType, NodeSource
+from services.devices.types.model import DeviceType
+from services.devices.types.node_source import NodeSource
 from services.devices.vfio import Group, group_problem
 from services.process.blocking import BlockingCalls, Call
 from services.process.errors import ExternalFailure, HardwareError
@@ -61,6 +63,18 @@ class _Named:
         return self.parts[0]
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part of a device that is of its type."""
+
+    subject: Subject
+    fact: Fact
+    problems: tuple[Problem, ...]
+
+
+_Nodes: TypeAlias = list[tuple[str, FoundNode]]
+"""Nodes, with the names of their entries in sysfs."""
+
 _Read: TypeAlias = tuple[Device, ...] | Problem
 """A device as it was read, its replicas apart, or why it can't be had. It is nothing if it isn't of
 the type after all.
@@ -79,6 +93,7 @@ class DeviceTypes:
         calls: BlockingCalls,
         *,
         domains: tuple[str, ...] = (),
+        allowed: Collection[str] = (),
         patience: float = PATIENCE,
         files: Callable[[Path], Sysfs] = Sysfs,
     ) -> None:
@@ -86,6 +101,7 @@ class DeviceTypes:
         self._root = root
         self._calls = calls
         self._domains = domains
+        self._allowed = allowed
         self._patience = patience
         self._files = files
         self._afu_ids = AfuIds(root, calls)
@@ -133,7 +149,7 @@ class DeviceTypes:
             Call(
                 f"{each.of.name} {each.first.folder or each.first.name}",
                 f"reading {each.first.name}",
-                partial(_read, tree, each, ids, held, divides=divides),
+                partial(_read, tree, each, ids, held, divides=divides, allowed=self._allowed),
             )
             for each in named
         ]
@@ -153,7 +169,7 @@ class DeviceTypes:
         contents = read_files(self._folder)
         if contents == self._contents:
             return
-        loaded = parse_types(contents, domains=self._domains)
+        loaded = parse_types(contents, domains=self._domains, allowed=self._allowed)
         is_first = self._contents is None
         # It counts when two scans find it: a file may have been read while it was written.
         if loaded.problems and not is_first and contents != self._suspect:
@@ -248,25 +264,29 @@ def _read(
     held: Allocated,
     *,
     divides: bool,
+    allowed: Collection[str],
 ) -> _Read:
     """Read a device: which of its parts are of the type after all, their attributes, and nodes."""
-    of, parts, wrong, problems = named.of, [], [], list[Problem]()
+    of, wrong, parts = named.of, list[str](), list[_Part]()
     for subject in named.parts:
         fact = _facts(tree, of, subject, afu_ids)
         other, unknown = mismatch(of.spec.match, fact), fact(AFU_ID)
+        kept = list[Problem]()
         if other is not None and isinstance(unknown, Problem):
             if (of.resource, named.id) not in held:
                 return unknown
-            problems.append(unknown)  # with its nodes, its container can start again
+            kept.append(unknown)  # with its nodes, its container can start again
         elif other is not None:
             wrong.append(other)
             continue
-        problems += health_problems(of, fact)
-        parts.append((subject, fact))
+        parts.append(_Part(subject, fact, (*kept, *health_problems(of, fact))))
     if not parts:
         near = next(filter(None, wrong), "")
         return Problem(NOT_MATCHED, near) if near else ()
-    subjects = [subject for subject, _ in parts]
+    subjects, problems = (
+        [each.subject for each in parts],
+        [x for each in parts for x in each.problems],
+    )
     addresses = tuple(dict.fromkeys(each.address for each in subjects if each.address))
     claims = {*addresses, _place_of(subjects[0])} - {""}
     if of.spec.is_vfio:
@@ -276,13 +296,52 @@ def _read(
             return problem
         problems += _held_with_engine(tree, subjects, held)
         claims.update(each.address for each in group.members if not each.is_bridge)
-        nodes_of_sources = [group_nodes(tree.files, group.number)]
+        nodes_of_sources = [[("", each) for each in group_nodes(tree.files, group.number)]]
     else:
         nodes_of_sources = [_nodes(tree, subjects, source) for source in of.spec.sources]
-    nodes = [*zip(of.spec.sources, nodes_of_sources, strict=True)]
-    card, fact = subjects[0].name, parts[0][1]
+    found = [*zip(of.spec.sources, nodes_of_sources, strict=True)]
+    nodes = [(source, [node for _, node in each]) for source, each in found]
+    card, fact = subjects[0].name, parts[0].fact
     seen = Matched(named.id, card, fact, nodes, addresses, frozenset(claims), tuple(problems))
-    return tuple(make_devices(of, seen, divides=divides))
+    if of.spec.each == "node":
+        if not any(each for _, each in found):
+            return next((no_node(each) for each in of.spec.sources if not each.optional), ())
+        alone = _each_node(seen, parts, found)
+    else:
+        alone = iter([seen])
+    return tuple(
+        device
+        for one in alone
+        for device in make_devices(of, one, divides=divides, allowed=allowed)
+    )
+
+
+def _each_node(
+    seen: Matched, parts: Sequence[_Part], found: Iterable[tuple[NodeSource, _Nodes]]
+) -> Iterator[Matched]:
+    """Yield the nodes of a device, each as a device of its own."""
+    by_name = {each.subject.name: each for each in parts}
+    names = set[str]()
+    for source, nodes in found:
+        for name, node in nodes:
+            # A matched entry has attributes of its own; another node has those of the device.
+            part = by_name.get(name) if source.own else None
+            if name not in names:
+                yield replace(
+                    seen,
+                    id=_node_id(seen.id, name),
+                    card=name,
+                    nodes=[(source, [node])],
+                    fact=part.fact if part else seen.fact,
+                    problems=part.problems if part else seen.problems,
+                )
+            names.add(name)
+
+
+def _node_id(card: str, name: str) -> str:
+    # By the kernel's name, not by a count: one that goes must not shift the ids of the others.
+    made = f"{card}{NODE_MARK}{dns_label(name)}"
+    return made if len(made) <= MAX_ID else dns_label(f"{card}-{name}")
 
 
 def _engine_problem(tree: SysTree, group: Group) -> Problem | None:
@@ -321,11 +380,12 @@ def _facts(tree: SysTree, of: DeviceType, subject: Subject, afu_ids: Mapping[str
     return lambda name: own[name] if name in own else kernel(name)
 
 
-def _nodes(tree: SysTree, parts: Sequence[Subject], source: NodeSource) -> list[FoundNode]:
+def _nodes(tree: SysTree, parts: Sequence[Subject], source: NodeSource) -> _Nodes:
+    """The nodes of a source, with the names of their entries."""
     if source.own:
-        return [tree.own_node(each) for each in parts]
+        return [(each.name, tree.own_node(each)) for each in parts]
     nodes = tree.nodes_of_class(parts[0], source.class_ or "")
-    return [node for name, node in nodes if source.has_kind(name)]
+    return [(name, node) for name, node in nodes if source.names(name)]
 
 
 def _not_offered(named: _Named, problem: Problem) -> Device:

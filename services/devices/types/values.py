@@ -32,7 +32,7 @@ BUILT_IN_MEANINGS: Final[dict[str, tuple[type, str]]] = {
 BUILT_IN: Final[dict[str, type]] = {name: kind for name, (kind, _) in BUILT_IN_MEANINGS.items()}
 
 OF_FPGAS: Final = frozenset({"interfaceID", "afuID", "program", "card", "programmable"})
-"""Attributes that FPGAs have, and that every device has in DRA."""
+"""Attributes of FPGAs in DRA, and `card`, which every device has there."""
 
 Hex4 = Annotated[str, Meta(pattern=r"^[0-9a-f]{4}$", description="four lower-case hex digits")]
 Ids = Annotated[str, Meta(pattern=r"^[0-9a-f]{4}:[0-9a-f]{4}$")]
@@ -41,6 +41,7 @@ Glob = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.:@+*?-]+$", max_length=MAX_VAL
 Word = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]+$", max_length=32)]
 Label = Annotated[str, Meta(pattern=r"^(?!fpga$)[a-z](?:[a-z0-9-]*[a-z0-9])?$", max_length=40)]
 Identifier = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=32)]
+VariableName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=63)]
 Text = Annotated[str, Meta(max_length=MAX_VALUE)]
 PATTERNS: Final = {
     "^[0-9a-f]{4}$": 'four lower-case hex digits in quotes, such as "8086"',

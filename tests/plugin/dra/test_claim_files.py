@@ -71,7 +71,9 @@ def test_who_watches_all_devices_can_tell_their_resources_apart() -> None:
         ("/dev/null", "/host/dev/zero", "zero"),
         ("/dev/zero", "/host/dev/zero", "zero"),
         ("/dev/zero", "/elsewhere/dev/zero", "zero"),
-        ("/dev/ve1", "/host/dev/null", "ve1"),
+        ("/dev/ve1", "/host/dev/null", ""),  # its path in the container is another's on the host
+        ("/dev/zigbee", "/host/dev/ve1", "ve1"),
+        ("/dev/ve1", "/elsewhere/dev/ve1", "ve1"),
     ],
 )
 def test_a_file_with_the_node_of_another_device_is_refused(

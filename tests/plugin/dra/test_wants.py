@@ -17,7 +17,7 @@ from plugin.dra.wants import (
 from services.containers.permission import Enforce
 from services.containers.wanted import confirm_pod
 from services.devices.dra import DraDevice
-from services.devices.model import Device
+from services.devices.model import Device, DeviceNode
 from services.mappings.index import NamespaceMappings, build_index
 from services.mappings.model import parse
 from services.names import DOMAIN, function_name
@@ -48,9 +48,12 @@ PROGRAM_ID = "a" * 40
 AF = f"{DOMAIN}/{function_name(A10_INTERFACE, NLB0)}"
 
 
-def device(name: str, interface: str = A10_INTERFACE, kind: str = "") -> DraDevice:
+def device(
+    name: str, interface: str = A10_INTERFACE, kind: str = "", node: str = "ve"
+) -> DraDevice:
     resource = "device.accelbind.dev/ve" if kind else REGION
-    made = Device(f"id-{name}", resource, interface_id=interface, type=kind)
+    nodes = (DeviceNode(node, inside="modem0"),) if kind == "modem" else ()
+    made = Device(f"id-{name}", resource, interface_id=interface, type=kind, nodes=nodes)
     return DraDevice(name, made, {})
 
 
@@ -63,6 +66,8 @@ DEVICES = {
         device("blind", ""),
         device("ve", "", "nec"),
         device("ve2", "", "nec"),
+        device("modem1", "", "modem", node="ttyUSB1"),
+        device("modem2", "", "modem", node="ttyUSB2"),
     )
 }
 
@@ -107,6 +112,12 @@ def named(name: str) -> dict[str, Any]:
     [
         ((result("ve"), result("ve2")), (), Kind.PLAIN, ()),
         ((result("a", adminAccess=True),), (), Kind.ADMIN, ()),
+        (
+            (result("modem1", adminAccess=True), result("modem2", adminAccess=True)),
+            (),
+            Kind.ADMIN,
+            (),
+        ),
         ((result("a"),), (config(NEVER),), Kind.NEVER, (NLB0,)),
         ((result("a"),), (config(NEVER), named("af0")), Kind.NEVER, (NLB0,)),
         (
@@ -139,6 +150,13 @@ def test_a_request_wants_the_function_of_its_class_or_mapping(
         ((result("gone"),), (), ExternalFailure, "this node hasn't now"),
         ((result("ve"),), (named("nlb0"),), NotAllowed, "a configuration is for FPGAs"),
         ((result("ve"), result("a")), (), NotAllowed, "different kinds"),
+        ((result("modem1"), result("modem2")), (), NotAllowed, "/dev/modem0 in the container"),
+        (
+            (result("modem1"), result("modem2", "other")),
+            (),
+            NotAllowed,
+            "id-modem1 and id-modem2 together",
+        ),
         ((result("a"), result("odd")), (), NotAllowed, "different kinds"),
         ((result("blind"),), (named("nlb0"),), NotAllowed, "can't be read"),
         ((result("odd"),), (named("nlb0"),), NotAllowed, "is for interface"),

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from services.devices.allocation import (
@@ -52,6 +54,17 @@ def test_a_container_gets_the_nodes_and_variables_of_its_devices(
     envs = {variable: listed} if addresses else units
     assert given_ == ContainerAllocation(envs=envs, nodes=nodes(*names.split()))
     assert given_.cdi_devices == ()
+
+
+def test_two_devices_whose_nodes_would_have_one_path_are_refused() -> None:
+    devices = {
+        f"modem-{n}": Device(f"modem-{n}", "r", nodes=(DeviceNode(f"ttyUSB{n}", inside="modem0"),))
+        for n in range(2)
+    }
+    shares = devices | {"modem-0-r1": replace(devices["modem-0"], id="modem-0-r1")}
+    assert allocate(shares, ["modem-0", "modem-0-r1"]).nodes == devices["modem-0"].nodes
+    with pytest.raises(NotAllowed, match=r"modem-0 and modem-1 together: .* /dev/modem0 in the"):
+        allocate(devices, [*devices])
 
 
 def test_devices_that_the_runtime_knows_are_named_beside_their_nodes() -> None:

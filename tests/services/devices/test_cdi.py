@@ -129,9 +129,11 @@ def test_devices_of_types_are_in_a_file_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("root", ["/", "/host"])
-def test_a_link_has_the_host_path_of_its_node(root: str) -> None:
+@pytest.mark.parametrize(
+    "node", [DeviceNode("zigbee", target="ttyUSB0"), DeviceNode("ttyUSB0", inside="zigbee")]
+)
+def test_a_node_of_another_path_has_that_of_the_host(root: str, node: DeviceNode) -> None:
     """Runtimes take the host path for a node without following it."""
-    node = DeviceNode("zigbee", target="ttyUSB0")
     device = replace(FIRST, nodes=(node,), cdi=f"{DEVICE_KIND}={FIRST.id}")
     wanted = {
         "path": "/dev/zigbee",

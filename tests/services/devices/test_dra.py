@@ -124,14 +124,10 @@ NEC = Device(
 )
 
 
-def test_a_device_of_a_type_has_its_own_attributes_and_those_of_fpgas_empty() -> None:
+def test_a_device_of_a_type_has_its_own_attributes_and_none_of_fpgas() -> None:
     (found,) = of_type(NEC)
     assert found.name == "nec-ve-0000-b1-00-0"
     assert found.attributes == {
-        "interfaceID": "",
-        "afuID": "",
-        "program": "",
-        "programmable": False,
         "vendorID": "1bcf",
         "deviceID": "",
         "kernelDriver": "",
@@ -151,6 +147,8 @@ def test_a_device_of_a_type_has_its_own_attributes_and_those_of_fpgas_empty() ->
         (replace(NEC, id="0000-b1-00-0-r1", share=1), "0000:b1:00.0"),
         (Device("fdab0000-npu-r1", "r", type="npu", card="accel0", share=1), "fdab0000-npu"),
         (Device("3-1-2", "r", type="stick", card="accel0"), "3-1-2"),
+        (Device("3-1-2--video0", "r", type="camera", card="video0"), "3-1-2"),
+        (Device("3-1-2--video0-r1", "r", type="camera", card="video0", share=1), "3-1-2"),
         (Device("board-r1", "r", type="board", card="misc0"), "board-r1"),
         (Device("board-r1-r0", "r", type="board", card="misc0", share=0), "board-r1"),
     ],
@@ -183,7 +181,7 @@ def test_a_claimed_device_shows_what_was_programmed_or_shown_before() -> None:
     for programmed, afu_id in (({"dfl-port.0": ""}, ""), ({"dfl-port.0": NLB3}, NLB3)):
         (now,) = devices_of(card(0, port(afu_id=NLB3)), programmed=programmed)
         assert carried(now, before, programmed).attributes["afuID"] == afu_id
-    (unread,) = of_type(NEC)  # as a card that can't be read, it has no ports
+    unread = replace(changed, device=replace(changed.device, nodes=()))
     assert carried(unread, before, {}).attributes["afuID"] == NLB0
 
 
@@ -217,9 +215,13 @@ def test_a_region_of_which_the_plugin_gave_out_a_part_is_known(
         (["x-r0", "x-r1"], "x-r0", ["x-r0"]),
         (["x-r0", "x-r1"], "x-r2", ["x-r0", "x-r1"]),  # from a time with more replicas
         (["x", "y"], "x-r2", ["x"]),
+        (["x--a", "x--b"], "x--a", ["x--a"]),
+        (["x--a", "x--b"], "x--c", []),  # another node of the card
+        (["x--a", "x--b"], "x", ["x--a", "x--b"]),  # from before each node was a device
+        (["x", "y"], "x--a", ["x"]),
     ],
 )
 def test_so_is_a_device_of_a_type(ids: list[str], allocated: str, held: list[str]) -> None:
     devices = of_type(*(replace(NEC, id=each) for each in ids))
     names = held_by_plugin(devices, [("device.accelbind.dev/nec-ve", allocated)])
-    assert names == {f"nec-ve-{each}" for each in held}
+    assert names == {f"nec-ve-{each.replace('--', '-')}" for each in held}

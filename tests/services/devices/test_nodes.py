@@ -4,11 +4,14 @@ import pytest
 
 from services.devices.model import DeviceNode
 from services.devices.nodes import (
-    DENIED_EXAMPLES,
+    DENIED,
+    SETTINGS,
     FoundNode,
     Number,
+    check_allowed,
     check_node,
     denial,
+    denied_examples,
     denied_name,
     described_node,
     is_name,
@@ -23,13 +26,17 @@ def found(name: str, number: Number | None, subsystem: str) -> FoundNode:
 
 BY_SUBSYSTEM = (
     *("mem", "block", "scsi_generic", "bsg", "nvme", "nvme-generic", "mtd", "msr", "tpm", "tpmrm"),
-    *("watchdog", "input", "vfio", "fpga_manager", "xrt_mgmt", "vduse"),
+    *("watchdog", "input", "vfio", "fpga_manager", "xrt_mgmt", "vduse", "scsi_tape", "dax", "uio"),
+    *("remoteproc", "cuse", "infiniband_mad", "mei", "switchtec", "hidraw", "usbmon"),
 )
 BY_NUMBER = (
     *((1, 1), (1, 3), (21, 0), (13, 64), (90, 0), (136, 0), (162, 1), (202, 1), (4, 0), (5, 1)),
     *((10, each) for each in (1, 130, 137, 196, 203, 222, 223, 224, 236, 240)),
 )
-BY_NAME = ("vfio/1", "ubi0_0", "usbmon1", "dfl-fme.0", "intel-fpga-port.0", "xclmgmt5")
+BY_NAME = (
+    *("vfio/1", "ubi0_0", "usbmon1", "dfl-fme.0", "intel-fpga-port.0", "xclmgmt5", "ublk-control"),
+    *("zfs", "st0", "nst0l", "dax0.0", "uio0", "cuse", "infiniband/umad0", "mei0", "hidraw3"),
+)
 OTHER = (243, 1)
 
 
@@ -42,7 +49,8 @@ OTHER = (243, 1)
     ],
 )
 def test_denied_nodes_are_denied(subsystem: str, number: Number, name: str) -> None:
-    assert "never handed out" in denial(subsystem, number, name)
+    refusal = denial(subsystem, number, name)
+    assert "never handed out: " in refusal or "handed out with --allow-nodes=" in refusal
     answer = check_node(found(name, number, subsystem))
     assert isinstance(answer, Problem)
     assert answer.code == "node-denied"
@@ -113,7 +121,77 @@ def test_uevents_describe_nodes(uevent: str, described: tuple[str, Number | None
     assert isinstance(missing, Problem) is (number is None)
 
 
+def test_each_kind_of_denied_node_says_why() -> None:
+    assert denial("dax", OTHER, "x").endswith(f": {DENIED[0].why}")
+    assert denial("input", OTHER, "x") == (
+        "nodes of input are handed out with --allow-nodes=input only: they show what people type,"
+        " on every keyboard"
+    )
+
+
+@pytest.mark.parametrize(
+    ("subsystem", "number", "name"),
+    [
+        ("misc", (10, 229), "fuse"),
+        ("misc", (10, 200), "net/tun"),
+        ("misc", (10, 232), "kvm"),
+        ("misc", (10, 122), "mali0"),
+        ("", (10, 229), "fuse"),
+        ("tty", (10, 99), "x"),
+    ],
+)
+def test_of_class_misc_what_is_listed_is_handed_out(
+    subsystem: str, number: Number, name: str
+) -> None:
+    assert denial(subsystem, number, name) == ""
+
+
+@pytest.mark.parametrize("subsystem", ["misc", ""])
+def test_of_class_misc_other_nodes_need_the_setting(subsystem: str) -> None:
+    rfkill = subsystem, (10, 242), "rfkill"
+    assert denial(*rfkill).endswith("--allow-nodes=rfkill allows it")
+    assert denial(*rfkill, ["rfkill"]) == ""
+    assert denial("misc", (10, 237), "rfkill", ["rfkill"]) != ""  # it is the loop devices' number
+
+
+@pytest.mark.parametrize(
+    ("word", "subsystem", "number", "name"),
+    [
+        ("input", "input", (13, 64), "input/event0"),
+        ("hidraw", "hidraw", OTHER, "hidraw0"),
+        ("hidraw", "usbmisc", (180, 96), "usb/hiddev0"),
+        ("tpm", "tpm", (10, 224), "tpm0"),
+        ("tpm", "", (10, 224), "tpm0"),
+        ("tpm", "tpmrm", OTHER, "tpmrm0"),
+    ],
+)
+def test_the_setting_allows_some_classes(
+    word: str, subsystem: str, number: Number, name: str
+) -> None:
+    others = [each for each in SETTINGS if each != word]
+    assert f"--allow-nodes={word}" in denial(subsystem, number, name, others)
+    assert denial(subsystem, number, name, [word]) == ""
+    assert "never" in denial(subsystem, (1, 1), name, [word])
+    assert "never" in denial("mem", number, name, [word])
+
+
+@pytest.mark.parametrize(
+    ("word", "why"),
+    [
+        ("hidraw", ""),
+        ("rfkill", ""),
+        ("uio", "never handed out"),
+        ("mem", "never handed out"),
+        ("tpm0", "--allow-nodes=tpm only"),
+        ("../x", "is no name"),
+    ],
+)
+def test_the_setting_can_not_allow_what_is_never_handed_out(word: str, why: str) -> None:
+    assert why in check_allowed(word)
+    assert bool(check_allowed(word)) is bool(why)
+
+
 def test_names_stay_below_dev() -> None:
     bent = ["", ".", "..", "../mem", "a/../mem", "/mem", "a//b", "a b", "x" * 129, "a/b/c/d/e/f"]
     assert [each for each in bent if is_name(each)] == []
-    assert all(map(denied_name, DENIED_EXAMPLES))
+    assert all(map(denied_name, denied_examples()))

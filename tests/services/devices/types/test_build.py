@@ -15,7 +15,8 @@ from services.devices.types.build import (
     attribute_value,
     make_devices,
 )
-from services.devices.types.model import Attribute, NodeSource
+from services.devices.types.model import Attribute
+from services.devices.types.node_source import NodeSource
 from services.process.problem import Problem
 from tests.services.devices.types.making import type_of
 
@@ -84,6 +85,26 @@ def test_optional_nodes_may_be_missing_and_no_node_is_denied() -> None:
     assert made((source, [gone]), (optional, [NODE])) == (["node-missing"], 1, True)
     denied = replace(NODE, subsystem="mem")
     assert made((optional, [NODE, denied])) == (["node-denied"], 1, False)
+
+
+def test_a_node_has_its_path_in_the_container_and_a_variable_with_it() -> None:
+    modem = NodeSource(class_="tty", as_="/dev/modem0", env="MODEM")
+    control = NodeSource(class_="cdc", optional=True, env="CONTROL")
+    other = NodeSource(own=True, env="OTHER")
+    tty, second = (FoundNode(f"ttyUSB{n}", (188, n), "tty") for n in range(2))
+
+    def made(*nodes: Any) -> tuple[list[str], list[str], dict[str, str]]:
+        (device,) = make_devices(type_of(ACCEL), Matched("a", "a", NOTHING, nodes))
+        reasons = [each.code for each in device.reasons]
+        return reasons, [each.container_path for each in device.nodes], dict(device.envs[1:])
+
+    one = (modem, [tty])
+    assert made(one, (control, [])) == ([], ["/dev/modem0"], {"MODEM": "/dev/modem0"})
+    two = {"MODEM": "/dev/modem0", "OTHER": "/dev/accel/accel0+/dev/ttyUSB1"}
+    paths = ["/dev/modem0", "/dev/accel/accel0", "/dev/ttyUSB1"]
+    assert made(one, (other, [NODE, second])) == ([], paths, two)
+    assert made((modem, [tty, second]))[0] == ["node-path-twice"]
+    assert made(one, (other, [replace(NODE, name="modem0")]))[0] == ["node-path-twice"]
 
 
 def test_replicas_have_ids_of_their_own_and_the_same_claims() -> None:

@@ -1,5 +1,6 @@
 """Devices that types find in sysfs: a snapshot of real hardware, and synthetic trees."""
 
+import asyncio
 import json
 import os
 import shutil
@@ -8,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from services.containers.holders import Holder
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.model import DeviceNode
+from services.node.ledger import World, step
 from simulator.devices import DeviceTree
 from tests.services.devices.types.making import Types, document
 
@@ -190,6 +193,117 @@ def test_the_physical_function_and_the_device_may_be_read(tree: DeviceTree, type
     )
     (device,) = types.scan().devices
     assert dict(device.envs)["MODE"] == "7"
+
+
+CARD = {
+    "match": [{"pci": {"vendor": ["10ee"]}}],
+    "attributes": [{"name": "ready", "file": "ready", "type": "bool"}],
+    "health": [{"attribute": "ready", "equals": True, "reason": "not-ready"}],
+    "nodes": [{"class": "xdma", "entry": ["xdma*_h2c_*"]}],
+    "each": "node",
+}
+
+
+def channels(tree: DeviceTree, count: int = 3) -> str:
+    folder = tree.pci(ADDRESS, "10ee:903f", ready=1)
+    for number in range(count):
+        name = f"xdma0_h2c_{number}"
+        tree.entry(folder, "xdma", name, f"241:{number}", name)
+    tree.entry(folder, "xdma", "xdma0_control", "241:90")
+    return folder
+
+
+def test_each_node_of_a_card_is_a_device_of_its_own(tree: DeviceTree, types: Types) -> None:
+    folder = channels(tree)
+    write(types, CARD)
+    devices = [*types.offer().devices()]
+    ids = [f"{ID}--xdma0-h2c-{number}" for number in range(3)]
+    assert [each.id for each in devices] == ids
+    assert [each.card for each in devices] == [f"xdma0_h2c_{number}" for number in range(3)]
+    assert [[node.name for node in each.nodes] for each in devices] == [
+        [f"xdma0_h2c_{number}"] for number in range(3)
+    ]
+    assert {(each.pci_addresses, each.card_id) for each in devices} == {((ADDRESS,), ID)}
+    tree.file(f"{folder}/ready", 0)
+    assert types.reasons() == {key: ["not-ready"] for key in ids}
+
+
+def test_a_node_that_goes_leaves_the_ids_of_the_others(tree: DeviceTree, types: Types) -> None:
+    folder = channels(tree)
+    write(types, CARD)
+    types.scan()
+    tree.remove(f"{folder}/xdma/xdma0_h2c_1")
+    left = [f"{ID}--xdma0-h2c-0", f"{ID}--xdma0-h2c-2"]
+    assert types.reasons() == {key: [] for key in left}
+    for name in ("xdma0_h2c_0", "xdma0_h2c_2"):
+        tree.remove(f"{folder}/xdma/{name}")
+    assert types.reasons() == {key: ["node-missing"] for key in left}  # the driver is not loaded
+    tree.remove(folder)
+    assert types.reasons() == {}
+
+
+def test_a_card_whose_driver_has_made_no_nodes_yet_is_listed(
+    tree: DeviceTree, types: Types
+) -> None:
+    channels(tree, 0)
+    write(types, CARD)
+    assert types.reasons() == {ID: ["node-missing"]}
+    write(types, CARD | {"nodes": [{"class": "xdma", "entry": ["x"], "optional": True}]})
+    types.scan()
+    assert types.reasons() == {}
+
+
+def test_matched_entries_have_attributes_of_their_own(tree: DeviceTree, types: Types) -> None:
+    folder = tree.pci(ADDRESS, "1131:7160")
+    for number in range(2):
+        entry = tree.entry(folder, "video4linux", f"video{number}", f"81:{number}")
+        tree.file(f"{entry}/ready", number)
+    term = {"class": {"name": "video4linux"}}
+    write(types, CARD | {"match": [term], "nodes": [{"own": True}, {"class": "video4linux"}]})
+    assert types.reasons() == {f"{ID}--video0": ["not-ready"], f"{ID}--video1": []}
+
+
+def test_nodes_of_long_names_have_ids_of_their_own(tree: DeviceTree, types: Types) -> None:
+    folder = tree.pci(ADDRESS, "10ee:903f", ready=1)
+    for number in range(2):
+        tree.entry(folder, "xdma", f"xdma0_h2c_{'x' * 50}{number}", f"241:{number}", f"x{number}")
+    write(types, CARD)
+    ids = [each.id for each in types.offer().devices()]
+    assert len(set(ids)) == 2
+    assert all(len(each) <= 56 for each in ids)
+
+
+@pytest.mark.parametrize(
+    ("each", "held", "unhealthy"),
+    [
+        ("node", f"{ID}--xdma0-h2c-0", []),
+        ("node", f"{ID}--gone", []),  # another node
+        ("node", ID, [0, 1]),  # before it was each node
+        ("device", ID, []),
+        ("device", f"{ID}--xdma0-h2c-1", [0]),  # when it was each node
+        ("device", f"{ID}--xdma0-h2c-1-r3", [0]),
+    ],
+)
+def test_a_card_whose_node_a_container_has_is_not_handed_out_as_a_whole(
+    tree: DeviceTree, types: Types, each: str, held: str, unhealthy: list[int]
+) -> None:
+    channels(tree, 2)
+    write(types, CARD | {"each": each})
+    resource = "device.accelbind.dev/t"
+    types.scan()
+    holders = {(resource, held): (Holder("ns", "pod", "container"),)}
+    world = World(holders=holders, types=asyncio.run(types.provider.read([*holders])))
+    offered = step(types.ledger, world, 0).offer.devices()
+    assert [n for n, device in enumerate(offered) if not device.healthy] == unhealthy
+
+
+def test_two_types_do_not_have_nodes_of_one_card(tree: DeviceTree, types: Types) -> None:
+    channels(tree, 1)
+    write(types, CARD, "one")
+    write(types, CARD | {"nodes": [{"class": "xdma", "entry": ["*control"]}]}, "two")
+    offer = types.offer()
+    assert [*offer.devices()] == []
+    assert [each.reasons[0].code for each in offer.not_offered] == ["claimed-twice"] * 2
 
 
 def vfio(tree: DeviceTree, group: int) -> None:
