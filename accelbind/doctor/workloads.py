@@ -1,5 +1,6 @@
 """Checks of `accelbind doctor`: workloads, nodes, and pods that wait."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -9,7 +10,9 @@ from accelbind.doctor.model import Line, Unseen, failed, ok, skipped, unseen, wa
 from accelbind.doctor.webhooks import other_hooks
 from accelbind.published import CLASSES, SLICES, Published, read_published
 from accelbind.survey import read_index
+from services.admission.earlier import OWN
 from services.admission.findings import Code, add_advertised, check
+from services.admission.patch import decode_note
 from services.mappings.accelerator import DEVICE_CLASS
 from services.pods.pod import REQUESTED_ANNOTATION
 from services.process.text import plain
@@ -238,8 +241,12 @@ def _scheduler_message(pod: Json) -> str:
 
 
 def noted(pod: Json) -> str:
-    """The names that the webhook has replaced, as it noted them; empty if there are none."""
-    return plain(str(part(pod, "metadata", "annotations").get(REQUESTED_ANNOTATION) or ""), 200)
+    """The names that the webhook has replaced, with their units; empty if there are none."""
+    text = str(part(pod, "metadata", "annotations").get(REQUESTED_ANNOTATION) or "")
+    units = Counter[str]()
+    for names in decode_note(text).values():
+        units.update({name: one for name, one in names.items() if not name.startswith(OWN)})
+    return plain(", ".join(f"{name}: {number}" for name, number in units.items()) or text, 200)
 
 
 def _limits(pod: Json) -> list[str]:

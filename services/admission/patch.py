@@ -122,7 +122,7 @@ def _note(pod: Pod, plans: Sequence[ContainerPlan]) -> str:
         if plan.rewritten:  # names of ours that count no more go
             others[name] = plan.earlier.others
     text = _encode({name: others.get(name, {}) | ours.get(name, {}) for name in (*others, *ours)})
-    return text if _decode(text) is not None else _encode(ours)
+    return text if decode_note(text) else _encode(ours)
 
 
 def add(path: str, value: object) -> Operation:
@@ -145,20 +145,20 @@ def read_note(pod: Pod) -> Note:
     """Return the note of an earlier mutation: container, logical name, units."""
     annotations = pod.metadata.annotations if pod.metadata else None
     text = annotations.requested if annotations else None
-    return (text is not None and _decode(text)) or {}
+    return decode_note(text) if text else {}
 
 
 def _encode(note: Note) -> str:
     return _NOTE.encode(note).decode()
 
 
-def _decode(text: str) -> Note | None:
-    """Return a note; None if it isn't one of ours."""
+def decode_note(text: str) -> Note:
+    """Return a note; an empty one if it isn't ours."""
     # Anybody can write a note. Each name of it is work, and may be part of the answer.
     if len(text) > _MAX_NOTE or not text.isascii():
-        return None
+        return {}
     try:
         noted = _REQUESTED.decode(text)
     except UNREADABLE:
-        return None
-    return noted if sum(map(len, noted.values())) <= _MAX_NOTED else None
+        return {}
+    return noted if sum(map(len, noted.values())) <= _MAX_NOTED else {}

@@ -311,7 +311,8 @@ async def test_pods_that_wait_for_what_general_names_stand_for_are_found(
     named = {"spec": {"target": {"resource": TARGET}, "alsoRequest": [{"resource": ALSO}]}}
     answers = cluster.items("/apis/accelbind.dev/v1alpha1/accelerators", named)
     noted = stuck("noted", "vendor.example/other")
-    note = {"c": {"accelbind.dev/claimed": 1}}
+    names = {"accelbind.dev/claimed": 1}
+    note = {"c": names | {"env:OWN": 1}, "d": names}
     noted["metadata"]["annotations"] = {"accelbind.dev/requested": json.dumps(note)}
     for each in (
         noted,
@@ -323,7 +324,7 @@ async def test_pods_that_wait_for_what_general_names_stand_for_are_found(
         api.put(each)
     api.put(node_with("n1", {ALSO: "0", "device.accelbind.dev/x": "1"}))
     words = {
-        "noted": "accelbind.dev/claimed",
+        "noted": "waits for accelbind.dev/claimed: 2: no message",
         "mapped": "which no node knows",
         "also": "no node has a healthy one",
         "typed": "of which nodes have 1",
