@@ -1,7 +1,7 @@
 """Lists as `kubectl get` asks for them: a `meta.k8s.io/v1` Table with the columns of a kind.
 
-As `k8s.io/kubernetes/pkg/printers/internalversion`, and for custom resources the columns of their
-definition; ours have them without one. Cells that need more than an object has are left out.
+Pods, nodes and Events have most of the columns of `k8s.io/kubernetes/pkg/printers/internalversion`,
+custom resources those of their definition (ours have them without one), other kinds name and age.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,16 +12,6 @@ from typing import Any
 from simulator.apiserver.resources import AGE, Json, Resource
 
 _METADATA_ONLY = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
-_STEPS = (
-    (120, 1, "s", 0, ""),
-    (600, 60, "m", 1, "s"),
-    (3 * 3600, 60, "m", 0, ""),
-    (8 * 3600, 3600, "h", 60, "m"),
-    (2 * 86400, 3600, "h", 0, ""),
-    (8 * 86400, 86400, "d", 3600, "h"),
-    (float("inf"), 86400, "d", 0, ""),
-)
-"""Up to how many seconds: a unit and its letter, and a smaller one for the rest, if any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +91,12 @@ def _since(moment: str | None) -> str:
 
 
 def duration(span: timedelta) -> str:
-    """A time as kubectl shows ages (`k8s.io/apimachinery/pkg/util/duration`)."""
+    """A time in the largest unit of which it has two, about as kubectl shows ages."""
     seconds = max(0, int(span.total_seconds()))
-    step = next(each for each in _STEPS if seconds < each[0])
-    _, unit, letter, smaller, part = step
-    rest = seconds % unit // smaller if smaller else 0
-    return f"{seconds // unit}{letter}" + (f"{rest}{part}" if rest else "")
+    for unit, letter in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= 2 * unit:
+            return f"{seconds // unit}{letter}"
+    return f"{seconds}s"
 
 
 # The columns of kinds -----------------------------------------------------------------
@@ -146,73 +136,21 @@ def _subject(event: Json) -> str:
     return f"{about['kind'].lower()}/{about['name']}"
 
 
-def _claim_state(claim: Json) -> str:
-    status = claim.get("status") or {}
-    if not status.get("allocation"):
-        return "pending"
-    return "allocated,reserved" if status.get("reservedFor") else "allocated"
-
-
-def _at(path: str, default: object = "<none>") -> Callable[[Json], object]:
-    """The cell of a field."""
-
-    def cell(item: Json) -> object:
-        value = _value_at(item, path)
-        return default if value is None else value
-
-    return cell
-
-
-def _length(path: str) -> Callable[[Json], object]:
-    return lambda item: len(_value_at(item, path) or ())
-
-
 _BY_AGE = Column("Age", _age)
-_OF_WEBHOOKS = [Column("Webhooks", _length(".webhooks"), type="integer"), _BY_AGE]
-_NUMBERS = {
-    "Desired": "desiredNumberScheduled",
-    "Current": "currentNumberScheduled",
-    "Ready": "numberReady",
-    "Up-to-date": "updatedNumberScheduled",
-    "Available": "numberAvailable",
-}
 _OF_KINDS: dict[str, list[Column]] = {
     "Pod": [
         Column("Ready", _ready),
         Column("Status", _pod_status),
         Column("Restarts", _restarts, type="integer"),
         _BY_AGE,
-        Column("Node", _at(".spec.nodeName"), is_wide=True),
+        Column("Node", lambda pod: pod["spec"].get("nodeName", "<none>"), is_wide=True),
     ],
-    "Node": [
-        Column("Status", _node_status),
-        _BY_AGE,
-        Column("Version", _at(".status.nodeInfo.kubeletVersion")),
-    ],
-    "Namespace": [Column("Status", _at(".status.phase")), _BY_AGE],
+    "Node": [Column("Status", _node_status), _BY_AGE],
     "Event": [
         Column("Last Seen", lambda event: _since(event.get("lastTimestamp"))),
-        Column("Type", _at(".type")),
-        Column("Reason", _at(".reason")),
+        Column("Type", lambda event: event.get("type")),
+        Column("Reason", lambda event: event.get("reason")),
         Column("Object", _subject),
-        Column("Message", _at(".message")),
+        Column("Message", lambda event: event.get("message")),
     ],
-    "Secret": [Column("Type", _at(".type")), Column("Data", _length(".data")), _BY_AGE],
-    "DaemonSet": [
-        *(
-            Column(name, _at(f".status.{field}", 0), type="integer")
-            for name, field in _NUMBERS.items()
-        ),
-        _BY_AGE,
-    ],
-    "CustomResourceDefinition": [Column("Created At", _at(".metadata.creationTimestamp"))],
-    "MutatingWebhookConfiguration": _OF_WEBHOOKS,
-    "ValidatingWebhookConfiguration": _OF_WEBHOOKS,
-    "ResourceSlice": [
-        Column("Node", _at(".spec.nodeName")),
-        Column("Driver", _at(".spec.driver")),
-        Column("Pool", _at(".spec.pool.name")),
-        _BY_AGE,
-    ],
-    "ResourceClaim": [Column("State", _claim_state), _BY_AGE],
 }

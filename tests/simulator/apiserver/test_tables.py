@@ -12,20 +12,9 @@ from tools.docs.crds import definition
 
 @pytest.mark.parametrize(
     ("seconds", "shown"),
-    [
-        (-1, "0s"),
-        (119, "119s"),
-        (120, "2m"),
-        (190, "3m10s"),
-        (700, "11m"),
-        (3 * 3600, "3h"),
-        (3 * 3600 + 120, "3h2m"),
-        (30 * 3600, "30h"),
-        (50 * 3600, "2d2h"),
-        (800 * 3600, "33d"),
-    ],
+    [(-1, "0s"), (119, "119s"), (120, "2m"), (7200, "2h"), (47 * 3600, "47h"), (172800, "2d")],
 )
-def test_an_age_is_shown_as_kubectl_shows_it(seconds: int, shown: str) -> None:
+def test_an_age_has_one_unit(seconds: int, shown: str) -> None:
     assert duration(timedelta(seconds=seconds)) == shown
 
 
