@@ -193,13 +193,7 @@ class Rack:
     # Laying out
 
     def _function(
-        self,
-        address: str,
-        driver: str,
-        interface_id: str,
-        numa_node: int | None,
-        *,
-        engine: bool,
+        self, address: str, driver: str, interface_id: str, numa_node: int | None, *, engine: bool
     ) -> Function:
         function = Function(
             address=address,

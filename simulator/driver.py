@@ -123,12 +123,7 @@ class Done:
 class DriverStandIn:
     """The stand-in for the driver of all cards of a rack, until it is closed."""
 
-    def __init__(
-        self,
-        root: Path,
-        *,
-        on_done: Callable[[Done], None] = lambda _: None,
-    ) -> None:
+    def __init__(self, root: Path, *, on_done: Callable[[Done], None] = lambda _: None) -> None:
         self.done: list[Done] = []
         self.begun: list[str] = []
         """The ports that were to be programmed, as it began."""

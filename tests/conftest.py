@@ -13,21 +13,12 @@ import structlog
 from anyio.pytest_plugin import get_runner
 from hypothesis import HealthCheck, settings
 
-from tests.support import (
-    SHARED_IS_ABSENT,
-    SHARED_VARIABLE,
-    Processes,
-    eventually,
-    soaking,
-)
+from tests.support import SHARED_IS_ABSENT, SHARED_VARIABLE, Processes, eventually, soaking
 
 # How long an example takes says something of the machine, and nothing of the code. And a gate says
 # the same of the same code each time: new examples are for `make soak` (and `SOAK=1`).
 settings.register_profile(
-    "steady",
-    deadline=None,
-    derandomize=not soaking(),
-    suppress_health_check=[HealthCheck.too_slow],
+    "steady", deadline=None, derandomize=not soaking(), suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("steady")
 

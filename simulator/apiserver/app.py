@@ -29,13 +29,7 @@ class SeenRequest:
 
 class App:
     def __init__(
-        self,
-        *,
-        store: Store,
-        table: ResourceTable,
-        writer: Writer,
-        token: str,
-        faults: Faults,
+        self, *, store: Store, table: ResourceTable, writer: Writer, token: str, faults: Faults
     ) -> None:
         self._store = store
         self._table = table

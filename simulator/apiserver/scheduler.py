@@ -23,14 +23,7 @@ from simulator.apiserver.claims import (
 )
 from simulator.apiserver.controllers import ClaimController, new_claim
 from simulator.apiserver.crd import CelError
-from simulator.apiserver.pods import (
-    SCHEDULER,
-    Amounts,
-    amount_of,
-    is_over,
-    requests_of,
-    sum_of,
-)
+from simulator.apiserver.pods import SCHEDULER, Amounts, amount_of, is_over, requests_of, sum_of
 from simulator.apiserver.resources import (
     CLAIMS,
     CLASSES,

@@ -46,10 +46,7 @@ def event_on(metadata: Json, name: str, what: Json, at: str, field_path: str = "
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {
-            "name": f"{metadata['name']}.{name}",
-            "namespace": metadata["namespace"],
-        },
+        "metadata": {"name": f"{metadata['name']}.{name}", "namespace": metadata["namespace"]},
         "involvedObject": involved | ({"fieldPath": field_path} if field_path else {}),
         "firstTimestamp": at,
         "lastTimestamp": at,

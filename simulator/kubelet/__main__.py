@@ -47,9 +47,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 async def run(flags: argparse.Namespace) -> None:
     kubelet = KubeletStandIn(
-        flags.dir.absolute(),
-        node_name=flags.node_name,
-        retry_seconds=flags.retry_seconds,
+        flags.dir.absolute(), node_name=flags.node_name, retry_seconds=flags.retry_seconds
     )
     hangup = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -67,10 +65,7 @@ async def run(flags: argparse.Namespace) -> None:
 
 
 async def serve(
-    kubelet: KubeletStandIn,
-    api_server: str | None,
-    others: Sequence[str],
-    ready_file: Path | None,
+    kubelet: KubeletStandIn, api_server: str | None, others: Sequence[str], ready_file: Path | None
 ) -> None:
     """Keep the node on an API server, if there is one, until cancelled.
 

@@ -68,11 +68,7 @@ class DeviceManager:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        *,
-        active: Callable[[], Iterable[PodSpec]],
-        journal: Journal,
+        self, folder: Path, *, active: Callable[[], Iterable[PodSpec]], journal: Journal
     ) -> None:
         self.faults = Faults()
         self.registered = ResourceTable()

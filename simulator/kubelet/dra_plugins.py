@@ -121,10 +121,7 @@ class DraPlugins:
     """The drivers of one life of a kubelet."""
 
     def __init__(
-        self,
-        folder: Path,
-        journal: Journal,
-        wipe: Callable[[str], Awaitable[None]],
+        self, folder: Path, journal: Journal, wipe: Callable[[str], Awaitable[None]]
     ) -> None:
         """Look for drivers in `folder/plugins_registry`; `wipe` deletes a driver's slices."""
         self._folder = folder / REGISTRY

@@ -14,13 +14,7 @@ from services.kubelet.deviceplugin_pb2_grpc import (
     RegistrationStub,
     add_DevicePluginServicer_to_server,
 )
-from services.kubelet.sockets import (
-    API_VERSION,
-    dial,
-    listen,
-    plugins_folder,
-    registration_socket,
-)
+from services.kubelet.sockets import API_VERSION, dial, listen, plugins_folder, registration_socket
 
 
 def named_after(resource: str, number: int) -> list[str]:

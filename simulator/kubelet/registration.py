@@ -90,9 +90,7 @@ class PluginClient:
     ) -> tuple[str, ...]:
         self._journal.call("GetPreferredAllocation", self.resource, tuple(available))
         request = pb.ContainerPreferredAllocationRequest(
-            available_deviceIDs=available,
-            must_include_deviceIDs=must_include,
-            allocation_size=size,
+            available_deviceIDs=available, must_include_deviceIDs=must_include, allocation_size=size
         )
         response = await self._call(
             self._stub.GetPreferredAllocation(

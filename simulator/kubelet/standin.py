@@ -31,14 +31,7 @@ from services.process.errors import KubeletError
 from simulator.kubelet.claim_manager import ClaimManager
 from simulator.kubelet.device_manager import AllocationFailed, DeviceManager
 from simulator.kubelet.pod_worker import Node, PodWorker
-from simulator.kubelet.pods import (
-    Journal,
-    Phase,
-    PodSpec,
-    PodState,
-    Stage,
-    read_pod,
-)
+from simulator.kubelet.pods import Journal, Phase, PodSpec, PodState, Stage, read_pod
 from simulator.kubelet.registration import Faults, PluginFailed
 
 LOG = structlog.get_logger()
@@ -52,11 +45,7 @@ class KubeletStandIn:
     """One node's kubelet; an async context manager that starts and stops it."""
 
     def __init__(
-        self,
-        folder: Path,
-        *,
-        node_name: str = "node",
-        retry_seconds: float | None = None,
+        self, folder: Path, *, node_name: str = "node", retry_seconds: float | None = None
     ) -> None:
         """Prepare a kubelet that is stopped.
 

@@ -25,12 +25,7 @@ from tests.accelbind.claims import UID, with_claim
 from tests.accelbind.running import Done, plain_port, run, run_process
 from tests.plugin.support import AF, container, pod, running, settings
 from tests.services.devices.types.making import document
-from tests.support import (
-    REPOSITORY,
-    Process,
-    Processes,
-    eventually_async,
-)
+from tests.support import REPOSITORY, Process, Processes, eventually_async
 
 pytestmark = pytest.mark.anyio
 

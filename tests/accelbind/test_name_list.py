@@ -183,10 +183,7 @@ async def test_names_of_the_namespace_and_shared_ones_are_listed(api: ApiServerS
         ["fpga.intel.com/nlb0", "default", REGION, "n1", "1", "-"],
         [*("accelbind.dev/bad", "default", "can't be used", "-", "-"), rows[2][-1].strip()],
         ["accelbind.dev/gpu", "default", f"2 of {GPU}", "n1 and n2", "1", "-"],
-        [
-            *("accelbind.dev/pair", "default", "a claim of template pair"),
-            *("n1", "at most 1", "-"),
-        ],
+        [*("accelbind.dev/pair", "default", "a claim of template pair"), *("n1", "at most 1", "-")],
         ["accelbind.dev/lib", "shared (shared)", GPU, "n1 and n2", "2", "-"],
     ]
     found = json.loads((await listed(api, "-o", "json")).stdout)

@@ -10,13 +10,7 @@ from pydantic import Field
 from typer.testing import CliRunner
 
 from accelbind.run import Given, load_settings, settings_command, with_settings
-from services.process.settings import (
-    TIME,
-    CommaSeparated,
-    Flag,
-    ProcessSettings,
-    Seconds,
-)
+from services.process.settings import TIME, CommaSeparated, Flag, ProcessSettings, Seconds
 
 
 class Sample(ProcessSettings):

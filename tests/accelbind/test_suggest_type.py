@@ -36,10 +36,7 @@ def suggest(tree: DeviceTree, device: str) -> Done:
     [
         (
             "/dev/hailo0",
-            {
-                "pci": {"vendor": ["1e60"], "device": ["2864"]},
-                "class": {"name": "hailo_chardev"},
-            },
+            {"pci": {"vendor": ["1e60"], "device": ["2864"]}, "class": {"name": "hailo_chardev"}},
             [{"own": True}],
             [
                 {"name": "boardId", "file": "board_id", "type": "int"},

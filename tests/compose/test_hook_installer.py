@@ -70,10 +70,7 @@ def test_a_host_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     blocked.write_text("no folder")
     command = [sys.executable, "-I", str(REPOSITORY / "tools/image/install_hook.py")]
     done = subprocess.run(
-        [*command, source, blocked / "hook"],
-        capture_output=True,
-        text=True,
-        check=False,
+        [*command, source, blocked / "hook"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
     assert "must run as root and mount the host's folder there" in done.stderr

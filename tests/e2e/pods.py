@@ -50,10 +50,7 @@ def simple(name: str, limits: Mapping[str, int], script: str = SHOW, **container
         "name": "show",
         "image": DEFAULT_IMAGE,
         "command": ["sh", "-c", script],
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     }
     if limits:
         shown["resources"] = {"limits": dict(limits)}

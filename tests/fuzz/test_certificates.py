@@ -4,11 +4,7 @@ import base64
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-)
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -71,17 +67,7 @@ def test_odd_certificates_never_raise(kind: str) -> None:
 
 
 @pytest.mark.timeout(0)
-@given(
-    bent(
-        [
-            CA.key.private_bytes(
-                Encoding.DER,
-                PrivateFormat.PKCS8,
-                NoEncryption(),
-            )
-        ]
-    )
-)
+@given(bent([CA.key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())]))
 @settings(max_examples=EXAMPLES)
 def test_bent_keys_never_raise(content: bytes) -> None:
     text = base64.encodebytes(content)

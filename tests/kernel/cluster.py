@@ -137,8 +137,7 @@ class Cluster:
     def wants(self, name: str, *afus: str) -> None:
         """Create a pod with a container for each function, `c0` and so on."""
         self.create(
-            name,
-            *(container(f"c{n}", REGION, 1, functions(afu)) for n, afu in enumerate(afus)),
+            name, *(container(f"c{n}", REGION, 1, functions(afu)) for n, afu in enumerate(afus))
         )
 
     def claims(self, name: str, template: str) -> None:

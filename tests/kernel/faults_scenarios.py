@@ -38,10 +38,7 @@ LISTS: dict[str, tuple[Callable[[DflCard], object], Reasons]] = {
         {"dfl-fme.0": {"interface-id-missing"}},
     ),
     "with the port in no BAR": (lambda card: card.engine.place_port(0, 5, 0), {}),
-    "with more ports than there are": (
-        lambda card: card.engine.put_field(0x30, 17, 19, 4),
-        WHOLE,
-    ),
+    "with more ports than there are": (lambda card: card.engine.put_field(0x30, 17, 19, 4), WHOLE),
     "without a function": (
         lambda card: card.ports[0].registers.pop(0x18),
         {"dfl-fme.0": set(), "dfl-port.0": {"afu-id-missing"}},

@@ -26,25 +26,16 @@ FAULTS: dict[str, tuple[Fault, set[str]]] = {
         {"fme-nonfatal-errors"},
     ),
     "PCIe errors": (lambda card: card.errors.report("pcie0_errors", 0x1), set()),
-    "PCIe errors of the second link": (
-        lambda card: card.errors.report("pcie1_errors", 0x1),
-        set(),
-    ),
+    "PCIe errors of the second link": (lambda card: card.errors.report("pcie1_errors", 0x1), set()),
     "the engine's first error": (lambda card: card.errors.report("first_error", 0x1), set()),
-    "the port's first error": (
-        lambda card: card.ports[0].errors.report("first_error", 0x1),
-        set(),
-    ),
+    "the port's first error": (lambda card: card.ports[0].errors.report("first_error", 0x1), set()),
     "AP6": (lambda card: card.ports[0].throttle(6), set()),
     "much power": (lambda card: card.power.draw(70), set()),
     "AP1": (lambda card: card.ports[0].throttle(1), {"ap1-event"}),
     "AP2": (lambda card: card.ports[0].throttle(2), {"ap2-event"}),
     "warm": (lambda card: card.thermal.heat(85), set()),
     "hot": (lambda card: card.thermal.heat(95), {"overheated"}),
-    "crashed firmware": (
-        lambda card: card.ports[0].registers.update({0x38: 1}),
-        {"afu-id-all-f"},
-    ),
+    "crashed firmware": (lambda card: card.ports[0].registers.update({0x38: 1}), {"afu-id-all-f"}),
     "off the bus": (
         lambda card: setattr(card.function, "is_gone", True),
         {

@@ -72,11 +72,7 @@ CASES: Final[Mapping[str, Case]] = {
         unplug("a"),
     ),
     "an adapter by a path": Case(
-        adapter("a", 0),
-        {"path": ["/dev/ttyACM*"]},
-        (),
-        {"1-1": ["/dev/ttyACM0"]},
-        unplug("a"),
+        adapter("a", 0), {"path": ["/dev/ttyACM*"]}, (), {"1-1": ["/dev/ttyACM0"]}, unplug("a")
     ),
     "an adapter by a link": Case(
         adapter("a", 0) + "; ln -s ttyACM0 /dev/zigbee",

@@ -13,14 +13,7 @@ import yaml
 
 from certs.authority import create_authority
 from tests.docs import blocks
-from tests.manifests.helm import (
-    CHART,
-    helm,
-    leaves,
-    refusal,
-    run_helm,
-    with_values,
-)
+from tests.manifests.helm import CHART, helm, leaves, refusal, run_helm, with_values
 from tests.manifests.rendering import (
     NAMESPACE,
     OVERLAYS,
@@ -47,12 +40,7 @@ STANDARD_LABELS = {"helm.sh/chart"} | {
     for name in ("name", "instance", "version", "managed-by", "component")
 }
 """Labels of objects that the chart has and the kustomization does not."""
-UNORDERED = {
-    "env": "name",
-    "volumes": "name",
-    "volumeMounts": "mountPath",
-    "tolerations": "key",
-}
+UNORDERED = {"env": "name", "volumes": "name", "volumeMounts": "mountPath", "tolerations": "key"}
 """Lists whose order means nothing, with the key that tells their items apart."""
 
 

@@ -238,12 +238,7 @@ def test_a_plugin_that_never_answers_is_waited_for_only_so_long(
 
 @pytest.mark.parametrize(
     ("state", "config"),
-    [
-        ("", "{}"),
-        ('{"bundle": "/nowhere"}', "{}"),
-        (None, "[]"),
-        (None, '{"annotations": 3}'),
-    ],
+    [("", "{}"), ('{"bundle": "/nowhere"}', "{}"), (None, "[]"), (None, '{"annotations": 3}')],
 )
 def test_other_bytes_than_state_or_configuration_are_refused(
     runtime: Runtime, state: str | None, config: str

@@ -48,9 +48,6 @@ async def registrations(bed: Bed, wanted: int) -> None:
     await bed.kubelet.until(lambda: bed.calls("Registered") >= wanted)
 
 
-# Registering, and what a pod gets ----------------------------------------------------------------
-
-
 # Kubelets that come, go and restart --------------------------------------------------------------
 
 

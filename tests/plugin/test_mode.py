@@ -19,16 +19,7 @@ from services.process.errors import ClusterError
 from simulator.apiserver.standin import ApiServerStandIn
 from simulator.cards import NLB0, CardSpec
 from simulator.kubelet.standin import KubeletStandIn
-from tests.plugin.support import (
-    AF,
-    REGION,
-    Bed,
-    container,
-    functions,
-    pod,
-    running,
-    settings,
-)
+from tests.plugin.support import AF, REGION, Bed, container, functions, pod, running, settings
 from tests.plugin.test_process import sockets
 from tests.recorded import write_last_mode
 from tests.services.building import function

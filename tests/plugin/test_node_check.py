@@ -130,9 +130,7 @@ async def test_a_container_whose_device_has_another_node_now_does_not_start(
     assert (event.object.name, event.object.namespace) == ("pod", "team")
 
 
-async def test_a_start_that_cannot_be_checked_is_allowed_and_logged_once(
-    tmp_path: Path,
-) -> None:
+async def test_a_start_that_cannot_be_checked_is_allowed_and_logged_once(tmp_path: Path) -> None:
     setting = Setting(tmp_path)
     with capture_logs() as logs:
         for text in ("no checkpoint", "no checkpoint", '{"Data": {}}'):

@@ -32,10 +32,7 @@ class Told:
         self.known = Ledger()
 
     def look(
-        self,
-        *devices: Device,
-        inventory: Inventory = NOTHING,
-        mode: PluginMode = PluginMode.AF,
+        self, *devices: Device, inventory: Inventory = NOTHING, mode: PluginMode = PluginMode.AF
     ) -> None:
         offered: dict[str, dict[str, Device]] = {}
         for each in devices:

@@ -134,9 +134,6 @@ async def test_a_clock_below_what_a_function_asks_for_is_reported_at_each_start(
     assert "asks for 400/200 MHz: it runs slower" in slow[0].message
 
 
-# What is refused ---------------------------------------------------------------------------------
-
-
 # What is slow, or hangs --------------------------------------------------------------------------
 
 

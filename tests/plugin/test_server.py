@@ -260,9 +260,7 @@ def sockets_in(folder: Path) -> list[Path]:
     return [path for path in folder.iterdir() if path.is_socket()]
 
 
-async def test_a_server_whose_closing_is_cancelled_is_closed_all_the_same(
-    short_dir: Path,
-) -> None:
+async def test_a_server_whose_closing_is_cancelled_is_closed_all_the_same(short_dir: Path) -> None:
     for steps in range(12):
         async with serving(short_dir, device("a")) as (server, stub):
             stream = stub.ListAndWatch(pb.Empty())

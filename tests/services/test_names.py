@@ -56,8 +56,7 @@ def test_known_functions_have_their_known_names(interface: str, afu: str, name: 
 
 
 @pytest.mark.parametrize(
-    "written",
-    [ARRIA.upper(), f"  {ARRIA}\n", "CE489693-98f0-5f33-946d-560708be108a", f"-{ARRIA}-"],
+    "written", [ARRIA.upper(), f"  {ARRIA}\n", "CE489693-98f0-5f33-946d-560708be108a", f"-{ARRIA}-"]
 )
 def test_ids_are_compared_without_case_dashes_and_blanks(written: str) -> None:
     assert canonical_id(written) == ARRIA

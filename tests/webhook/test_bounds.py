@@ -140,9 +140,7 @@ async def test_empty_lines_give_a_client_no_more_time(
         assert await closed
 
 
-async def test_a_request_that_is_refused_before_its_end_ends_its_connection(
-    tmp_path: Path,
-) -> None:
+async def test_a_request_that_is_refused_before_its_end_ends_its_connection(tmp_path: Path) -> None:
     async with serving(tmp_path, Bench(max_body=10).app) as server:
         reader, writer = await connect(server)
         writer.write(head(20) + b" " * 10)
@@ -238,9 +236,7 @@ async def test_nothing_is_left_of_a_connection_that_its_client_resets(tmp_path: 
         await eventually_async(lambda: gc.collect() >= 0 and left() is None, timeout=60)
 
 
-async def test_a_client_that_does_not_finish_its_handshake_is_no_connection(
-    tmp_path: Path,
-) -> None:
+async def test_a_client_that_does_not_finish_its_handshake_is_no_connection(tmp_path: Path) -> None:
     async with serving(tmp_path, Bench().app) as server:
         _, silent = await asyncio.open_connection("127.0.0.1", port_of(server))
         silent.write(HALF_A_HELLO)

@@ -29,8 +29,7 @@ def test_mappings_come_from_one_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
-    [("3Mi", 3145728), ("512Ki", 524288), ("4096", 4096), ("1 MiB", 1048576)],
+    ("text", "wanted"), [("3Mi", 3145728), ("512Ki", 524288), ("4096", 4096), ("1 MiB", 1048576)]
 )
 def test_sizes_may_have_a_unit(text: object, wanted: int) -> None:
     assert of(max_body=text).max_body == wanted

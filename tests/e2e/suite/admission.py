@@ -75,17 +75,13 @@ def test_an_admitted_pod_is_admitted_again_unchanged(pods: Pods) -> None:
         (simple("many", {NLB0_NAME: 100_000}), "the limit is"),
         (
             simple(
-                "differing",
-                {},
-                resources={"limits": {NLB0_NAME: 2}, "requests": {NLB0_NAME: 1}},
+                "differing", {}, resources={"limits": {NLB0_NAME: 2}, "requests": {NLB0_NAME: 1}}
             ),
             "make them equal",
         ),
         (
             simple(
-                "half-forged",
-                {PROGRAMMED_NAME: 1},
-                env=[{"name": "FPGA_AFU_1", "value": NLB3}],
+                "half-forged", {PROGRAMMED_NAME: 1}, env=[{"name": "FPGA_AFU_1", "value": NLB3}]
             ),
             "FPGA_AFU_1",
         ),

@@ -27,11 +27,7 @@ def explained(red: Red, before: frozenset[Red], namespaces: tuple[str, ...]) -> 
 
 
 def test_the_doctor_finds_nothing_that_is_wrong_with_the_suite(
-    cluster: Cluster,
-    pods: Pods,
-    elsewhere: Pods,
-    suite: Hosts | None,
-    red_before: frozenset[Red],
+    cluster: Cluster, pods: Pods, elsewhere: Pods, suite: Hosts | None, red_before: frozenset[Red]
 ) -> None:
     if suite is not None:
         suite.serve("af")

@@ -90,13 +90,7 @@ def preparation(
     """What prepares claims on a node without pods of the device plugin."""
 
     around = Surroundings("n1", source, Known(devices), NoPods(), enforce, programs=True)
-    return Preparation(
-        book,
-        regions,
-        files,
-        around,
-        report=lambda _claim, _done: None,
-    )
+    return Preparation(book, regions, files, around, report=lambda _claim, _done: None)
 
 
 def claim(

@@ -20,12 +20,7 @@ from tests.support import eventually_async
 pytestmark = pytest.mark.anyio
 
 HOT: Final = Problem("overheated", "95 degrees")
-OTHER: Final = {
-    "driver": "gpu.example.com",
-    "pool": "n1",
-    "device": "gpu-0",
-    "conditions": [],
-}
+OTHER: Final = {"driver": "gpu.example.com", "pool": "n1", "device": "gpu-0", "conditions": []}
 
 
 def writes(bed: Bed) -> list[Any]:
@@ -57,9 +52,7 @@ async def is_left_alone(bed: Bed, dra: Dra) -> None:
     assert len(writes(bed)) == tried
 
 
-async def test_a_claim_is_reported_once_and_when_the_health_of_its_device_changes(
-    bed: Bed,
-) -> None:
+async def test_a_claim_is_reported_once_and_when_the_health_of_its_device_changes(bed: Bed) -> None:
     fpga = bed.add_fpga()
     (address,) = bed.rack.addresses
     item = claim("c", result(fpga), configs=(config(NEVER),))

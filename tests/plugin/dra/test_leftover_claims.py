@@ -2,12 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Iterator
-from contextlib import (
-    AbstractContextManager,
-    AsyncExitStack,
-    asynccontextmanager,
-    contextmanager,
-)
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -245,11 +240,7 @@ ON_NODE = (
     "the kubelet knows it again",
     "somebody has the port",
 )
-IN_CLUSTER = (
-    "the API server has it",
-    "the API server is away",
-    "the API server refuses",
-)
+IN_CLUSTER = ("the API server has it", "the API server is away", "the API server refuses")
 
 
 @asynccontextmanager

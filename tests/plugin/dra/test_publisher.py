@@ -286,9 +286,7 @@ async def test_the_region_programmed_last_comes_last_also_after_a_restart(node: 
     assert node.writes() == writes
 
 
-async def test_a_slice_that_others_change_is_written_again(
-    node: FakeNode,
-) -> None:
+async def test_a_slice_that_others_change_is_written_again(node: FakeNode) -> None:
     async with node.publishing(card()):
         await eventually_async(lambda: node.api.watches)
         (stored,) = node.slices()

@@ -7,13 +7,7 @@ from typing import Any
 import pytest
 
 from plugin.dra.claims import ClaimRef, read_claim
-from plugin.dra.wants import (
-    Kind,
-    MappingsNeeded,
-    Want,
-    decide,
-    require_healthy,
-)
+from plugin.dra.wants import Kind, MappingsNeeded, Want, decide, require_healthy
 from services.containers.permission import Enforce
 from services.containers.wanted import confirm_pod
 from services.devices.dra import DraDevice
@@ -21,12 +15,7 @@ from services.devices.model import Device, DeviceNode
 from services.mappings.index import NamespaceMappings, build_index
 from services.mappings.model import parse
 from services.names import DOMAIN, function_name
-from services.process.errors import (
-    ExternalFailure,
-    InvalidName,
-    NotAllowed,
-    NotMapped,
-)
+from services.process.errors import ExternalFailure, InvalidName, NotAllowed, NotMapped
 from services.process.problem import Problem
 from simulator.cards import A10_INTERFACE, NLB0, NLB3
 from tests.plugin.dra.support import (

@@ -203,14 +203,8 @@ FUNCTION = "AcceleratorFunction default/nlb3 has this name"
         (ours(gpu_small=65), "the limit is 64 per container"),
         (ours(plain=1), "accelbind.dev/plain does not exist"),
         (ours(logical=1), "stands for a.example/x, whose domain has logical names only"),
-        (
-            ours(nlb3=1),
-            f"did you mean fpga.intel.com/nlb3? {FUNCTION}",
-        ),
-        (
-            {"fpga.intel.com/h100": "1"},
-            f"mean accelbind.dev/h100? {OTHER}",
-        ),
+        (ours(nlb3=1), f"did you mean fpga.intel.com/nlb3? {FUNCTION}"),
+        ({"fpga.intel.com/h100": "1"}, f"mean accelbind.dev/h100? {OTHER}"),
         (
             {f"accelbind.dev/{LOOKS_PHYSICAL}": "1"},
             f'{LOOKS_PHYSICAL} does not exist in namespace "',

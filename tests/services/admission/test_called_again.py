@@ -305,9 +305,7 @@ def test_a_full_pod_whose_names_come_back_is_full_and_not_too_full(name: str) ->
 
 
 @pytest.mark.parametrize("default", [{}, {REGION: 0}])
-def test_names_of_no_unit_take_the_same_places_when_they_come_back(
-    default: dict[str, int],
-) -> None:
+def test_names_of_no_unit_take_the_same_places_when_they_come_back(default: dict[str, int]) -> None:
     """Also where a LimitRange sets the physical name."""
     limits = {key: str(n) for key, n in (ours(nlb0=0) | default).items()}
     for number, fits in ((MAX_POD_UNITS, True), (MAX_POD_UNITS + 1, False)):

@@ -2,13 +2,7 @@
 
 from typing import Any
 
-from services.admission.findings import (
-    Code,
-    ResourceUse,
-    add_advertised,
-    check,
-    resource_uses,
-)
+from services.admission.findings import Code, ResourceUse, add_advertised, check, resource_uses
 from services.admission.mutate import Policy
 from services.mappings.index import MappingIndex, build_index
 from services.mappings.model import Rejected, parse

@@ -267,12 +267,7 @@ def with_claims(
 
 
 @pytest.mark.parametrize(
-    "given",
-    [
-        {"note": {"pair": 1}},
-        {"note": {"pair": 2}},
-        {"note": {"pair": 1}, "init": True},
-    ],
+    "given", [{"note": {"pair": 1}}, {"note": {"pair": 2}}, {"note": {"pair": 1}, "init": True}]
 )
 def test_claims_that_names_stand_for_pass(given: Any) -> None:
     assert with_claims("gpu-nic", **given) is None

@@ -172,12 +172,7 @@ def test_many_full_containers_fit_into_a_pod_and_no_unit_more() -> None:
 
 
 @pytest.mark.parametrize(
-    ("none", "counted"),
-    [
-        (ours(nlb0="0"), 1),
-        (ours(nlb0="0", nlb3="0"), 2),
-        ({REGION: "0"}, 1),
-    ],
+    ("none", "counted"), [(ours(nlb0="0"), 1), (ours(nlb0="0", nlb3="0"), 2), ({REGION: "0"}, 1)]
 )
 def test_a_name_without_units_counts_as_one(none: Object, counted: int) -> None:
     """Its rewriting takes as much room in the patch."""

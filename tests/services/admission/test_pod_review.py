@@ -13,16 +13,7 @@ from services.admission.review import ReviewResponse
 from services.mappings.index import MappingIndex
 from services.pods.reasons import ReviewOutcome
 from services.process.errors import InvalidReview
-from tests.services.building import (
-    ARRIA,
-    REGION,
-    USUAL,
-    Object,
-    accelerator,
-    container,
-    index,
-    pod,
-)
+from tests.services.building import ARRIA, REGION, USUAL, Object, accelerator, container, index, pod
 from tests.webhook import reviews
 from tests.webhook.reviews import UID, patch_of
 

@@ -7,11 +7,7 @@ import pytest
 
 from services.bitstreams.model import MAX_FILE
 from services.bitstreams.storage import BitstreamStorage, InstallResult, read_bitstream
-from services.process.errors import (
-    InvalidBitstream,
-    InvalidSettings,
-    StorageError,
-)
+from services.process.errors import InvalidBitstream, InvalidSettings, StorageError
 from simulator.bitstreams import make_aocx, make_gbs
 
 INTERFACE = "ce48969398f05f33946d560708be108a"

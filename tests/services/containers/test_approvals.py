@@ -13,10 +13,7 @@ from tests.services.cards import REGION
 START = Start(REGION, frozenset({"a", "b"}))
 C, D = ContainerIdentity("u", "c"), ContainerIdentity("u", "d")
 WANTED = WantedFunctions("who", ("f",))
-OTHER_STARTS = [
-    replace(START, resource="other/x"),
-    replace(START, devices=frozenset({"a"})),
-]
+OTHER_STARTS = [replace(START, resource="other/x"), replace(START, devices=frozenset({"a"}))]
 
 
 def test_an_approval_counts_for_exactly_the_same_start() -> None:

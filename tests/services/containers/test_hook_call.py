@@ -9,10 +9,7 @@ from services.kubelet.values import CheckpointEntry
 from services.process.errors import HookMissing, InvalidInput
 from tests.services.cards import REGION
 
-CONTAINERD = {
-    "io.kubernetes.cri.sandbox-uid": "uid",
-    "io.kubernetes.cri.container-name": "c",
-}
+CONTAINERD = {"io.kubernetes.cri.sandbox-uid": "uid", "io.kubernetes.cri.container-name": "c"}
 CRIO = {"io.kubernetes.pod.uid": "uid", "io.kubernetes.container.name": "c"}
 CALL = (ContainerIdentity("uid", "c"), "dfl-fme.0")
 

@@ -17,11 +17,7 @@ from tests.services.cards import REGION
 
 
 def entry(
-    container: str = "c",
-    ids: Sequence[str] = ("a", "b"),
-    *,
-    uid: str = "u",
-    resource: str = REGION,
+    container: str = "c", ids: Sequence[str] = ("a", "b"), *, uid: str = "u", resource: str = REGION
 ) -> CheckpointEntry:
     return CheckpointEntry(uid, container, resource, frozenset(ids))
 

@@ -2,10 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from services.devices.allocation import (
-    ContainerAllocation,
-    allocate,
-)
+from services.devices.allocation import ContainerAllocation, allocate
 from services.devices.model import Device, DeviceNode, Inventory, PluginMode
 from services.devices.resources import AdvertisedResources
 from services.process.errors import NotAllowed

@@ -158,9 +158,7 @@ def test_the_file_of_a_claim_has_nodes_and_variables() -> None:
         {
             "name": "u-r-b",
             "containerEdits": {
-                "deviceNodes": [
-                    {"path": "/dev/x", "hostPath": "/host/dev/x", "permissions": "r"},
-                ]
+                "deviceNodes": [{"path": "/dev/x", "hostPath": "/host/dev/x", "permissions": "r"}]
             },
         },
     ]

@@ -279,10 +279,7 @@ def test_an_engine_on_a_virtual_function_is_its_own() -> None:
     assert ids(made) == {REGION: ["dfl-fme.0", "dfl-fme.1"]}
     assert [len(device.nodes) for device in made.devices()] == [1, 1]
     other = card(1, pci=odd.pci, interface=OTHER)
-    assert ids(offer(AF, card(0), other)) == {
-        AF_NLB0: ["dfl-port.0"],
-        AF_OTHER: ["dfl-port.1"],
-    }
+    assert ids(offer(AF, card(0), other)) == {AF_NLB0: ["dfl-port.0"], AF_OTHER: ["dfl-port.1"]}
 
 
 # Health
@@ -415,11 +412,7 @@ ELSEWHERE = function("0000:af:00.0")
     [
         # A card that can't be read is identified by its address, or else by its name.
         (card(0), unreadable(card(0)), LOST),
-        (
-            card(0),
-            replace(unreadable(card(0)), pci=None),
-            LOST,
-        ),
+        (card(0), replace(unreadable(card(0)), pci=None), LOST),
         (NO_ADDRESS, unreadable(NO_ADDRESS), LOST),
         # Another card of the same name does not inherit, nor does another name at no address.
         (card(0), card(0, port("dfl-port.0", "", AFU_EMPTY), pci=ELSEWHERE), {AF_NLB0: OTHERS}),

@@ -161,10 +161,7 @@ UNFINISHED = b"HTTP/1.1 200 X\r\nContent-Length: 99\r\n\r\nonly this"
     ],
 )
 async def test_answers_and_lines_without_end_are_given_up(
-    monkeypatch: pytest.MonkeyPatch,
-    reply: bytes,
-    error: type[ClusterError],
-    text: str,
+    monkeypatch: pytest.MonkeyPatch, reply: bytes, error: type[ClusterError], text: str
 ) -> None:
     seconds = 60 if error is TooLong else 0.1
     monkeypatch.setattr("services.kube.access._READ_SECONDS", seconds)

@@ -12,12 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from services.kube import events
 from services.kube.client import ClusterClient
-from services.kube.events import (
-    EventRecord,
-    EventRecorder,
-    ObjectReference,
-    node_reference,
-)
+from services.kube.events import EventRecord, EventRecorder, ObjectReference, node_reference
 from services.node.metrics import NodeMetrics
 from services.process.retry import Backoff
 from simulator.apiserver.standin import ApiServerStandIn
@@ -64,8 +59,7 @@ class Recorder:
 
     async def until(self, **counts: int) -> None:
         await eventually_async(
-            lambda: all(self.count(key) == count for key, count in counts.items()),
-            what=f"{counts}",
+            lambda: all(self.count(key) == count for key, count in counts.items()), what=f"{counts}"
         )
 
 

@@ -153,9 +153,7 @@ async def test_an_object_that_is_too_large_hides_no_other(
             assert names(source) == {"x"}
 
 
-async def test_without_the_definitions_there_are_no_objects_until_they_come(
-    tmp_path: Path,
-) -> None:
+async def test_without_the_definitions_there_are_no_objects_until_they_come(tmp_path: Path) -> None:
     async with MappingServer(tmp_path) as server:
         server.put_function("x")
         with capture_logs() as logs:
@@ -177,10 +175,7 @@ async def test_without_the_definitions_there_are_no_objects_until_they_come(
     [
         (b"[" * 5000, "can't be read"),
         (b'{"metadata":{},"items":[]}', "has no resource version"),
-        (
-            b'{"metadata":{"resourceVersion":"5","continue":"again"},"items":[]}',
-            "repeats a page",
-        ),
+        (b'{"metadata":{"resourceVersion":"5","continue":"again"},"items":[]}', "repeats a page"),
     ],
 )
 async def test_an_answer_that_is_no_list_changes_nothing(

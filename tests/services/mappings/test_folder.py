@@ -189,9 +189,7 @@ async def test_changes_are_followed_also_in_a_mounted_configmap(tmp_path: Path) 
         assert list(old.namespace("default").by_name) == ["one"]
 
 
-async def test_a_folder_that_vanishes_leaves_its_mappings_and_grows_old(
-    tmp_path: Path,
-) -> None:
+async def test_a_folder_that_vanishes_leaves_its_mappings_and_grows_old(tmp_path: Path) -> None:
     directory = tmp_path / "mappings"
     directory.mkdir()
     (directory / "a.yaml").write_text(function("one"))

@@ -10,13 +10,7 @@ from services.mappings.kinds import ACCELERATOR_FUNCTION
 from simulator.apiserver.http_server import Request
 from simulator.apiserver.resources import ACCELERATORS, REGIONS
 from tests.services.building import ARRIA, accelerator, function, region
-from tests.services.kube.following import (
-    MappingServer,
-    following,
-    names,
-    until,
-    until_watching,
-)
+from tests.services.kube.following import MappingServer, following, names, until, until_watching
 
 pytestmark = pytest.mark.anyio
 

@@ -62,14 +62,7 @@ def test_a_port_that_makes_up_ever_new_errors_is_left_alone_in_the_end() -> None
 
 
 @pytest.mark.parametrize(
-    "card_",
-    [
-        card(0),
-        faulty(0),
-        faulty(2**64 - 1),
-        faulty(0x40, DEAD),
-        faulty(0x40, SILENT),
-    ],
+    "card_", [card(0), faulty(0), faulty(2**64 - 1), faulty(0x40, DEAD), faulty(0x40, SILENT)]
 )
 def test_ports_without_errors_or_answers_are_not_cleared(card_: Card) -> None:
     assert Node().look(card_) == []

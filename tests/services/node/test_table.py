@@ -60,10 +60,7 @@ def test_a_port_that_was_given_another_function_is_still_its_containers() -> Non
 
 
 def test_a_device_that_a_container_has_and_the_node_has_not_is_shown() -> None:
-    holders = {
-        (UNIT, "7"): (HOLDER,),
-        (AF_NLB0, "dfl-port.9"): (HOLDER,),
-    }
+    holders = {(UNIT, "7"): (HOLDER,), (AF_NLB0, "dfl-port.9"): (HOLDER,)}
     first, seven, nine = rows(tree(), holders)
     assert (first.device, first.holders) == ("dfl-port.0", ())
     assert (seven.device, seven.resource, seven.health) == ("7", UNIT, "Unhealthy")

@@ -5,11 +5,7 @@ import json
 import pytest
 
 from services.admission.mutate import Policy, Refused, Unchanged, mutate
-from services.pods.functions import (
-    FUNCTION_VARIABLES,
-    permitted_functions,
-    read_functions,
-)
+from services.pods.functions import FUNCTION_VARIABLES, permitted_functions, read_functions
 from services.pods.pod import EnvVar, decode_pod
 from services.pods.reasons import ReviewReason
 from services.pods.refusals import MAX_REFUSALS
@@ -82,10 +78,7 @@ def test_ids_are_compared_in_canonical_spelling() -> None:
                 "logical name"
             ),
         ),
-        (
-            {"name": "FPGA_AFU_9", "value": NLB0, "valueFrom": {}},
-            "FPGA_AFU_9 has no plain value",
-        ),
+        ({"name": "FPGA_AFU_9", "value": NLB0, "valueFrom": {}}, "FPGA_AFU_9 has no plain value"),
         ({"name": "FPGA_AFU_1", "value": NLB3}, "FPGA_AFU_1 is set twice"),
         ({"name": "FPGA_REGION_1", "value": ARRIA}, "FPGA_REGION_1 is set twice"),
         ({"name": "FPGA_AFU_2", "value": NLB0}, "FPGA_AFU_2 is set without FPGA_REGION_2"),

@@ -101,7 +101,7 @@ def test_templates_of_an_argo_workflow_are_pods_with_what_the_workflow_shares() 
             {"name": "steps", "steps": []},
             {"name": "no", "containerSet": {"containers": 7}},
             7,
-        ],
+        ]
     }
     document = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "spec": shared | spec}
     one, two, three = find_pods(document)

@@ -62,9 +62,7 @@ def raise_(error: BaseException) -> None:
     raise error
 
 
-async def test_a_call_runs_in_a_daemon_thread_of_its_key_which_ends(
-    calls: BlockingCalls,
-) -> None:
+async def test_a_call_runs_in_a_daemon_thread_of_its_key_which_ends(calls: BlockingCalls) -> None:
     thread = await run(calls, threading.current_thread, key="only", timeout=1e300)
     assert isinstance(thread, threading.Thread)
     assert (thread.name, thread.daemon) == ("only", True)

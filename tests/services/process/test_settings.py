@@ -85,13 +85,7 @@ def test_a_given_flag_beats_the_variable_and_that_the_default(
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("45 s", 45),
-        ("0.5", 0.5),
-        ("1.5h", 5400),
-        ("250ms", 0.25),
-    ],
+    ("text", "seconds"), [("45 s", 45), ("0.5", 0.5), ("1.5h", 5400), ("250ms", 0.25)]
 )
 def test_times_have_a_unit_or_count_seconds(text: str, seconds: float) -> None:
     found = duration(text)

@@ -10,12 +10,7 @@ from services.devices.model import Fme, Inventory
 from services.process.errors import ExternalFailure, NotAllowed
 from services.process.problem import Problem
 from services.process.text import plain
-from services.programming.assignment import (
-    Region,
-    RegionPlan,
-    plan,
-    regions_of,
-)
+from services.programming.assignment import Region, RegionPlan, plan, regions_of
 from tests.services.cards import INTERFACE, NLB0, NLB3, card, port, virtual
 
 DMA = "0" * 31 + "1"

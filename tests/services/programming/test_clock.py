@@ -6,12 +6,7 @@ import pytest
 
 from services.devices.hardware.scan import scan
 from services.process.errors import DeviceRefused
-from services.programming.clock import (
-    UserClock,
-    check_user_clock,
-    read_user_clock,
-    requested_clock,
-)
+from services.programming.clock import UserClock, check_user_clock, read_user_clock, requested_clock
 from services.programming.port import DeviceFiles, find_port
 from simulator.cards import CardSpec, Rack
 

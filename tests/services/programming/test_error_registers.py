@@ -6,11 +6,7 @@ from pathlib import Path
 import pytest
 
 from services.devices.hardware.scan import scan
-from services.programming.error_registers import (
-    ClearResult,
-    clear_errors,
-    why_refused,
-)
+from services.programming.error_registers import ClearResult, clear_errors, why_refused
 from services.programming.ioctls import DriverCalls
 from services.programming.lock import card_lock
 from services.programming.port import DeviceFiles, find_engine
@@ -56,11 +52,7 @@ def test_errors_are_cleared_as_the_driver_wants_it(node: Node) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "detail"),
-    [
-        ("0x80\n", "reads 0x80 by now"),
-        (None, "reads nothing by now"),
-    ],
+    ("content", "detail"), [("0x80\n", "reads 0x80 by now"), (None, "reads nothing by now")]
 )
 def test_errors_that_changed_meanwhile_are_not_cleared_unseen(
     node: Node, content: str | None, detail: str
@@ -83,8 +75,7 @@ def to_outside(taking: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "words"),
-    [(to_nowhere, "no errors/clear"), (to_outside, ""), (os.mkfifo, "")],
+    ("place", "words"), [(to_nowhere, "no errors/clear"), (to_outside, ""), (os.mkfifo, "")]
 )
 def test_links_and_pipes_in_place_of_a_register_are_not_written(
     tmp_path: Path, place: Callable[[Path], None], words: str

@@ -8,12 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 from structlog.testing import capture_logs
 
-from services.devices.hardware.events import (
-    FPGA_SUBSYSTEMS,
-    NODES,
-    follow_card_events,
-    is_relevant,
-)
+from services.devices.hardware.events import FPGA_SUBSYSTEMS, NODES, follow_card_events, is_relevant
 from services.process.due import Due
 from tests.support import eventually_async
 

@@ -57,10 +57,7 @@ def test_types_are_read_again_when_they_change(tree: DeviceTree, types: Types) -
     assert types.scan().devices == ()
     write(types, spec)
     (device,) = types.scan().devices
-    assert (device.id, device.nodes) == (
-        "hw-random",
-        (DeviceNode("hwrng", "rw", (10, 183)),),
-    )
+    assert (device.id, device.nodes) == ("hw-random", (DeviceNode("hwrng", "rw", (10, 183)),))
     assert types.provider.subsystems == {"misc", "pci", "usb", "vfio"}
     types.write("t.yaml", "kind: ")
     assert types.scan().devices == (device,), "a file may be half written"
@@ -151,8 +148,7 @@ def test_a_node_on_a_bus_is_named_by_the_device_above_it(
 
 
 @pytest.mark.parametrize(
-    "path",
-    ["link/state", "driver/state", "outside", "physfn/shadow", "secret/shadow", "st*"],
+    "path", ["link/state", "driver/state", "outside", "physfn/shadow", "secret/shadow", "st*"]
 )
 def test_attributes_stay_below_the_device(tree: DeviceTree, types: Types, path: str) -> None:
     folder = tree.pci(ADDRESS, "8086:bccf", state=1, stop=1)
