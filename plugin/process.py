@@ -136,6 +136,8 @@ class Plugin:
                 kubelet_dir=str(settings.kubelet_dir),
                 metrics_port=server.port,
             )
+            if idle := settings.idle_flags:
+                log.warning("flags have no effect with this API", flags=idle)
             reason = await self._run_tasks(stop)
         except ExceptionGroup as group:
             error = innermost(group)
@@ -196,8 +198,8 @@ class Plugin:
             text = f"{lock.waits_for}: this one waits until it ends"
             self._record("plugin", EventReason.SECOND_PLUGIN, text)
         await folder.until(lambda: lock.is_active)
-        if self.settings.api is Api.DRA:  # which offers all that there is
-            self.mode.choice = ModeChoice(PluginMode.REGION, "flag")
+        if self.settings.api is Api.DRA:
+            self.mode.choice = ModeChoice(self.settings.dra_mode, "flag")
         elif self._connection is not None:
             self._last_mode = await self._read_last_mode()
             self._decide(await ask_once(self._connection, self.settings.node_name))

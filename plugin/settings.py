@@ -59,7 +59,8 @@ class ModeSettings(ProcessSettings):
     """What a device is: af (a port with its function), region (programmed before a container
     starts), regiondevel (with the management engine's node too), units, bdf, none (no FPGAs are
     served). The node's annotation
-    fpga.intel.com/device-plugin-mode overrides it."""
+    fpga.intel.com/device-plugin-mode overrides it. With --api dra only none counts: claims choose
+    what they get."""
     units: Annotated[int, Field(ge=1, le=10_000), Flag("N", CARDS)] = DEFAULT_UNITS
     """Number of units in mode units."""
 
@@ -89,6 +90,19 @@ class PluginSettings(NodeSettings, ModeSettings):
         return mode.programs and self.programming is Programming.OCI_HOOK
 
     @property
+    def dra_mode(self) -> PluginMode:
+        """The mode with DRA: that which offers all that FPGAs can be, or none."""
+        return PluginMode.NONE if self.mode is PluginMode.NONE else PluginMode.REGION
+
+    @property
+    def idle_flags(self) -> list[str]:
+        """Flags that were given and have no effect with the API."""
+        if self.api is not Api.DRA:
+            return []
+        idle = {"units", "cdi"} | ({"mode"} if self.mode is not PluginMode.NONE else set())
+        return [f"--{name}" for name in sorted(idle & self.model_fields_set)]
+
+    @property
     def claims_dir(self) -> Path:
         """Folder of the CDI files of claims."""
         return self.cdi_dir or _CDI_DIR
@@ -100,13 +114,6 @@ class PluginSettings(NodeSettings, ModeSettings):
 
     @model_validator(mode="after")
     def _of_api(self) -> Self:
-        if self.api is Api.DRA:
-            given = sorted({"mode", "units", "cdi"} & self.model_fields_set)
-            if given:
-                raise ValueError(
-                    f"{listing([f'--{name}' for name in given])}: not with --api dra, where claims"
-                    " choose what they get, and get it by CDI"
-                )
         known = _OF_API[self.api]
         if self.programming not in known:
             raise ValueError(

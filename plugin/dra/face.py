@@ -28,7 +28,6 @@ from plugin.settings import PluginSettings
 from services.containers.holders import Holders
 from services.containers.pod_source import ApiServerPods
 from services.devices.dra import DRIVER
-from services.devices.model import PluginMode
 from services.kube.client import ClusterClient
 from services.kubelet import dra_pb2 as pb
 from services.kubelet.checkpoint import KubeletFiles
@@ -75,7 +74,7 @@ class DraDriver:
         self.book = ClaimBook(settings.state_dir / CLAIMS)
         self._holders = ClaimHolders(self.book, self.plugin_holders)
         # All that regions offer: a claim says what it is for.
-        rules = rules_of(settings, PluginMode.REGION, programs=settings.programs)
+        rules = rules_of(settings, settings.dra_mode, programs=settings.programs)
         # Until the API server says otherwise, as for the claims that are here.
         self.state = NodeState(rules, divides=not self.book.has_only_replicas())
         self.leftover_claims = self._leftover_claims()

@@ -45,6 +45,10 @@ class NodePlan:
     """Resources of other vendors' plugins, and how many devices each has."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """Labels that come with them."""
+    types: Path | None = None
+    """Folder of a user's device types, in place of those of the devices."""
+    root: Path | None = None
+    """Tree of a user with `sys` and `dev`, in place of a synthetic one."""
 
 
 NODES = (
@@ -101,6 +105,8 @@ class DemoPod:
     in_digest: bool = False
     """Whether it is among the first, which are shown before all others, a line each."""
     in_picture: bool = False
+    shows_variables: bool = False
+    """Whether the variables of its containers are shown."""
 
     @property
     def name(self) -> str:

@@ -226,6 +226,10 @@ def _lines(report: PodReport) -> Iterator[tuple[str, Text]]:
     for port, afu_id in report.programmed:
         yield "programmed", Text(f"{port} with AFU {afu_id}", style="yellow")
     yield from _devices(report)
+    if report.plan.shows_variables:
+        got = given(report.stored).values()
+        lines = (Text(f"{one['name']}={one['value']}") for each in got for one in each["env"])
+        yield from _labelled("variables", lines)
     if not report.is_running:
         reasons = report.reasons or ["no reason was reported; --keep lets you look for it"]
         yield from _labelled("not running", (Text(one, style="red") for one in reasons))

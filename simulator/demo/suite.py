@@ -76,6 +76,7 @@ def _start_webhook(stage: Stage, issued: IssuedPaths, mappings: Path) -> None:
 def _start_node(stage: Stage, plan: NodePlan, api_server: str) -> None:
     """Start a node: devices, kubelet, plugin. Its folders are short, for the sockets in them."""
     home = stage.folder / plan.name
+    root, types = plan.root or home / "root", plan.types or home / "types"
     prepare_node(home, plan, home / "root")
     if plan.cards:
         driver = ("--root", home / "root", "--log", driver_log(stage.folder, plan))
@@ -90,9 +91,9 @@ def _start_node(stage: Stage, plan: NodePlan, api_server: str) -> None:
     stage.start(
         f"plugin-{plan.name}",
         "simulator.command",
-        *("plugin", "--mode", plan.mode, "--root", home / "root", "--kubelet-dir", home),
+        *("plugin", "--mode", plan.mode, "--root", root, "--kubelet-dir", home),
         *("--bitstreams", home / "bitstreams", "--state-dir", home / "state"),
-        *("--device-types", home / "types", "--pod-logs-dir", home / "pod-logs"),
+        *("--device-types", types, "--pod-logs-dir", home / "pod-logs"),
         *("--scan-interval", SCAN_SECONDS, "--metrics-host", HOST, "--metrics-port", "0", *node),
         *("--ports-file", stage.folder / f"plugin-{plan.name}.ports"),
         *(("--units", plan.capacity[UNIT_RESOURCE]) if UNIT_RESOURCE in plan.capacity else ()),

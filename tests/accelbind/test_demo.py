@@ -1,6 +1,8 @@
 import signal
 from pathlib import Path
 
+from simulator.devices import DeviceTree
+from tests.accelbind.running import run
 from tests.support import Process, Processes, eventually
 
 
@@ -21,6 +23,43 @@ def start(processes: Processes, folder: Path, *options: str | Path) -> Process:
     """The demo, as a process that keeps its temporary files in a folder."""
     environment = {"TMPDIR": str(folder), "TERM": "dumb", "COLUMNS": "80"}
     return processes.accelbind("demo", *options, env=environment)
+
+
+MODEM = """\
+apiVersion: accelbind.dev/v1alpha1
+kind: DeviceType
+metadata: {name: modem}
+spec:
+  match: [{usb: {vendor: ["2c7c"]}}]
+  nodes: [{class: tty, as: /dev/modem0, env: MODEM}]
+  resource: {domain: device.accelbind.dev, name: modem}
+"""
+
+
+def test_a_pod_of_the_demo_gets_the_device_of_a_vendor(tmp_path: Path) -> None:
+    tree, types = DeviceTree(tmp_path / "root"), tmp_path / "types"
+    types.mkdir()
+    folder = tree.usb("3-1.2", "2c7c:0125", "bus/usb/003/004", "189:259")
+    tree.entry(f"{folder}/3-1.2:1.2", "tty", "ttyUSB2", "188:2")
+    (types / "modem.yaml").write_text(MODEM)
+    (types / "other.yaml").write_text(MODEM.replace("modem", "other").replace("2c7c", "2c7d"))
+    done = run("demo", "--device-types", types, "--root", tree.root)
+    assert done.returncode == 0, done.stdout
+    assert "/dev/modem0 rw on node-types" in done.stdout
+    assert "MODEM=/dev/modem0" in done.stdout
+    assert "1 of 1 pod ran" in done.stdout
+    assert "device type other matches nothing: no USB device of vendor 2c7d" in done.stderr
+
+
+def test_what_the_demo_can_not_serve_is_said_at_once(tmp_path: Path) -> None:
+    (tmp_path / "modem.yaml").write_text(MODEM)
+    for arguments, text in (
+        (("--device-types", tmp_path, "--root", tmp_path), "no device type has a device below"),
+        (("--device-types", tmp_path, "-f", tmp_path), "has pods of its own"),
+        (("--root", tmp_path), "--root goes with --device-types"),
+    ):
+        done = run("demo", *arguments)
+        assert (done.returncode, text in done.stderr) == (2, True), done.stderr
 
 
 def test_an_interrupted_demo_leaves_nothing(processes: Processes, short_dir: Path) -> None:

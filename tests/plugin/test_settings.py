@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from plugin.settings import PluginSettings
+from services.devices.model import PluginMode
 from services.process.errors import InvalidSettings
 from services.process.settings import load
 
@@ -25,6 +26,26 @@ def test_paths_are_made_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert load(PluginSettings, {"root": "r", "host_root": "/"}).host_root == Path("/")
 
 
+@pytest.mark.parametrize(
+    ("flags", "mode", "idle"),
+    [
+        ({"api": "dra"}, PluginMode.REGION, []),
+        ({"api": "dra", "mode": "none"}, PluginMode.NONE, []),
+        (
+            {"api": "dra", "mode": "af", "units": "3", "cdi": True},
+            PluginMode.REGION,
+            ["--cdi", "--mode", "--units"],
+        ),
+        ({"mode": "units", "units": "3"}, PluginMode.REGION, []),
+    ],
+)
+def test_both_apis_take_the_same_flags(
+    flags: dict[str, object], mode: PluginMode, idle: list[str]
+) -> None:
+    settings = load(PluginSettings, flags)
+    assert (settings.dra_mode, settings.idle_flags) == (mode, idle)
+
+
 def test_a_domain_that_only_looks_like_one_of_kubernetes_is_taken() -> None:
     flags = {"resource_domain": "my-k8s.io"}
     assert load(PluginSettings, flags).resource_domain == ("my-k8s.io",)
@@ -37,7 +58,6 @@ def test_a_domain_that_only_looks_like_one_of_kubernetes_is_taken() -> None:
         ({"scan_interval": "0"}, "--scan-interval: must be at least 50ms"),
         ({"cdi": True}, "--cdi names devices that a file in --cdi-dir describes"),
         ({"programming": "oci-hook"}, "--programming=oci-hook announces the hook"),
-        ({"api": "dra", "mode": "af", "units": "3"}, "--mode and --units: not with --api dra"),
         ({"api": "dra", "programming": "oci-hook"}, "--programming oci-hook is not for --api dra"),
         ({"programming": "on-prepare"}, "it must be prestart, oci-hook or none"),
         ({"ignore_errors": "bad-errors"}, "--ignore-errors"),

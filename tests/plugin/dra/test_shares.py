@@ -1,6 +1,6 @@
 """Shares of a device of a type: one device in the slice, of which several claims have a part."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final
@@ -13,6 +13,7 @@ from services.containers.holders import Holder
 from simulator.apiserver.http_server import Request
 from simulator.apiserver.standin import ApiServerStandIn, Options
 from simulator.cards import Rack
+from simulator.client import Json
 from simulator.devices import DeviceTree
 from tests.plugin.dra.support import Bed, Dra, claim, result
 from tests.plugin.support import is_ready
@@ -41,7 +42,9 @@ class Node:
         DeviceTree(bed.folder / "root").entry("", "misc", "hw_random", "10:183", "hwrng")
         bed.api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "uid": "u1"}})
 
-    def write_type(self, name: str = "random", **sharing: object) -> None:
+    def write_type(
+        self, name: str = "random", nodes: Sequence[Json] = (), **sharing: object
+    ) -> None:
         item = {
             "apiVersion": "accelbind.dev/v1alpha1",
             "kind": "DeviceType",
@@ -49,6 +52,7 @@ class Node:
             "spec": {
                 "match": [{"class": {"name": "misc", "entry": ["hw_random"]}}],
                 "resource": {"domain": "device.accelbind.dev", "name": "random"},
+                "nodes": [*nodes],
                 "sharing": sharing,
             },
         }
@@ -190,6 +194,27 @@ async def old_server(node: Node, anyio_backend: str) -> AsyncIterator[Node]:  # 
         yield node
 
 
+@pytest.mark.parametrize("mode", ["region", "none"])
+async def test_fpgas_can_be_left_to_nobody(node: Node, mode: str) -> None:
+    fpga = node.bed.add_fpga()
+    node.write_type()
+    async with node.running(mode=mode):
+        await node.until_published(*[fpga] * (mode == "region"), WHOLE)
+
+
+async def test_a_claim_gives_a_node_under_the_path_of_its_type(node: Node) -> None:
+    nodes: list[Json] = [{"own": True, "as": "/dev/random0", "env": "RANDOM_DEVICE"}]
+    node.write_type(nodes=nodes)
+    item = claim("a", result(WHOLE, "r"))
+    async with node.running():
+        await node.bed.ready(item)
+        (edits,) = node.bed.cdi(item).values()
+    assert [(each["path"], each["hostPath"][-10:]) for each in edits["deviceNodes"]] == [
+        ("/dev/random0", "/dev/hwrng")
+    ]
+    assert "RANDOM_DEVICE=/dev/random0" in edits["env"]
+
+
 async def test_on_a_server_that_drops_shares_replicas_are_published(old_server: Node) -> None:
     node, old = old_server, claim("old", result(REPLICA))
     node.write_type(replicas=2)
@@ -245,7 +270,7 @@ async def test_replicas_are_published_once_a_stored_slice_lacks_shares(old_serve
 
 @pytest.mark.parametrize("sharing", [{}, {"dra": "replicas"}])
 async def test_claims_of_replicas_are_prepared_again_while_the_api_server_is_away(
-    old_server: Node, sharing: dict[str, str]
+    old_server: Node, sharing: dict[str, Any]
 ) -> None:
     node, old = old_server, claim("old", result(REPLICA))
     node.write_type(replicas=2, **sharing)
