@@ -7,17 +7,18 @@ from typing import Final
 
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.labels import dns_label
-from services.devices.nodes import denial, denied_class
+from services.devices.nodes import denial, denied_name
 from services.devices.types.discover import SysTree
 from services.devices.types.facts import Subject
 from services.devices.types.model import Term, Usb
 from services.names import DEVICE_DOMAIN
 from services.process.errors import InvalidSettings
-from services.process.text import plain, quote, words
+from services.process.text import listing, plain, quote, words
 
 _SHORT_ADDRESS: Final = re.compile(r"[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _ANY_USB: Final = Term(usb=Usb(vendor=("0000",)))
 _MOST: Final = 20
+_SHOWN: Final = 4
 _LONGEST: Final = 64
 _OF_ALL: Final = words("""
     ari_enabled autosuspend avoid_reset_quirk bConfigurationValue bDeviceClass bDeviceProtocol
@@ -42,7 +43,7 @@ def suggest(root: Path, device: str, allowed: Collection[str] = ()) -> Iterator[
         InvalidSettings: There is no such device below the root, or none that can be served.
     """
     tree = SysTree(Sysfs(root))
-    subject = _find(tree, device)
+    subject = _find(tree, device, allowed)
     fact = tree.facts(subject)
     is_entry = subject.subsystem not in {"pci", "usb"}
     classes = [subject.subsystem] if is_entry else tree.classes_of(subject.owner)
@@ -50,7 +51,15 @@ def suggest(root: Path, device: str, allowed: Collection[str] = ()) -> Iterator[
         node = tree.own_node(subject)
         if why := denial(subject.subsystem, node.number, node.name, allowed):
             raise InvalidSettings(f"{device}: {why}")
-    usable = [each for each in classes if not denied_class(each, allowed)]
+    nodes = {
+        each: [
+            name
+            for name, node in tree.nodes_of_class(subject, each)
+            if not denial(each, node.number, node.name, allowed)
+        ]
+        for each in classes
+    }
+    usable = [each for each in classes if nodes[each] or is_entry]
     of_class = usable[0] if usable and usable[0] != "misc" else subject.name
     name = dns_label(of_class if is_entry or usable else f"device-{fact('vendorID')}")
     driver = fact("kernelDriver")
@@ -62,15 +71,20 @@ def suggest(root: Path, device: str, allowed: Collection[str] = ()) -> Iterator[
     yield f"  match: [{_term(tree, subject, is_entry=is_entry)}]"
     yield f"  resource: {{domain: {DEVICE_DOMAIN}, name: {name}}}"
     yield from _nodes(subject, usable, is_entry=is_entry, is_vfio=str(driver) == "vfio-pci")
+    several = [name for each in usable for name in nodes[each]]
+    if len(several) > 1 and not is_entry:
+        yield f"  each: device    # node: {listing(several, most=_SHOWN)} are devices of their own"
     yield from _attributes(tree, subject)
 
 
-def _find(tree: SysTree, device: str) -> Subject:
+def _find(tree: SysTree, device: str, allowed: Collection[str]) -> Subject:
     if device.startswith("/dev/"):
+        if why := denied_name(device.removeprefix("/dev/"), allowed):
+            raise InvalidSettings(f"{plain(device)}: {why}")
         try:
             found = tree.subjects(Term(path=(device,)))
         except ValueError as error:
-            raise InvalidSettings(f"{device}: {plain(str(error), 300)}") from error
+            raise InvalidSettings(f"{plain(device)}: {plain(str(error), 300)}") from error
         found = [each for each in found if each.folder] or [
             each for each in (tree.with_node(device.removeprefix("/dev/")),) if each
         ]

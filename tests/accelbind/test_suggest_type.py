@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from services.devices.types.node_source import NodeSource
 from services.devices.types.parsing import parse
 from simulator.devices import DeviceTree
 from tests.accelbind.running import Done, run
@@ -70,17 +71,33 @@ def test_a_draft_names_the_device_its_nodes_and_what_sysfs_shows(
         assert [len(each.nodes) for each in types.scan().devices] == [1]
 
 
+def test_a_draft_for_a_device_with_several_nodes_lists_them(tree: DeviceTree) -> None:
+    folder = tree.usb("1-6", "046d:085e", "bus/usb/001/011", "189:10")
+    for number in range(2):
+        tree.entry(f"{folder}/1-6:1.0", "video4linux", f"video{number}", f"81:{number}")
+    tree.entry(f"{folder}/1-6:1.2", "usbmisc", "hiddev0", "180:96", "usb/hiddev0")
+    _, out, _ = suggest(tree, "1-6")
+    assert "  each: device    # node: video0 and video1 are devices of their own\n" in out
+    assert parse(yaml.safe_load(out)).spec.nodes == (NodeSource(class_="video4linux"),)
+
+
 @pytest.mark.parametrize(
     ("device", "words"),
     [
         ("/dev/none", "is no device in sysfs"),
         ("0000:09:00.0", "is no device in sysfs"),
         ("/dev/mem", "are never handed out: they reach the memory"),
+        ("/dev/st0", "are never handed out: they are disks, tapes"),
+        ("/dev/hidraw0", "are handed out with --allow-nodes=hidraw only"),
+        ("/dev/rfkill", "--allow-nodes=rfkill allows it"),
     ],
 )
 def test_what_is_no_device_or_never_handed_out_has_no_draft(
     tree: DeviceTree, device: str, words: str
 ) -> None:
+    hid = tree.usb("1-5", "051d:0002", "bus/usb/001/010", "189:9")
+    tree.entry(f"{hid}/1-5:1.0", "hidraw", "hidraw0", "243:0")
+    tree.entry("", "misc", "rfkill", "10:242")
     done = suggest(tree, device)
     assert (done.returncode, words in done.stderr) == (2, True)
     assert run("check", "device-types").returncode == 2

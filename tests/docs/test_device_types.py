@@ -16,6 +16,7 @@ def test_the_types_of_the_guide_are_valid() -> None:
         "vector-engine",
         "hailo-chardev",
         "modem",
+        "camera",
         "xdma-h2c",
         "t4-vfio",
         "fuse",

@@ -47,7 +47,7 @@ PATTERNS: Final = {
     "^[0-9a-f]{4}$": 'four lower-case hex digits in quotes, such as "8086"',
     "^[0-9a-f]{4}:[0-9a-f]{4}$": "two ids in lower-case hex digits, such as 8086:1771",
     "^(?:[0-9a-f]{2}){1,3}$": 'the begin of a class code in lower-case hex digits, such as "1200"',
-    "^[A-Za-z0-9_.:@+*?-]+$": "a name, in which * stands for any characters",
+    "^[A-Za-z0-9_.:@+*?-]+$": "a name, in which * stands for any characters and ? for one",
     "^[A-Za-z0-9_-]+$": "a name of letters, digits, _ and -",
     "^(?!fpga$)[a-z](?:[a-z0-9-]*[a-z0-9])?$": (
         "a name of lower-case letters, digits and - that starts with a letter, other than fpga"
