@@ -23,6 +23,7 @@ from plugin.dra.book import FOLDER as CLAIMS
 from plugin.dra.book import ClaimBook
 from plugin.settings import PluginSettings
 from services.devices.hardware.sysfs import Sysfs
+from services.devices.reasons import with_remedy
 from services.devices.types.discover import SysTree
 from services.devices.types.load import load_types
 from services.devices.types.misses import find_misses
@@ -184,7 +185,7 @@ class DeviceSource:
         # The running plugin knows best: its mode, what it sent to the kubelet, and what devices
         # were before they broke.
         try:
-            table = self._from_files("") if self._files else self._from_plugin()
+            table = self._from_files("") if self._files else self.from_plugin()
         except NoAnswer as error:
             table = self._from_files(f"{error}; so this is from the files, with the health of now")
         if (types := self._settings.device_types) is not None:
@@ -197,7 +198,8 @@ class DeviceSource:
         mappings = (index.namespace(namespace).by_name.values() for namespace in index.namespaces)
         return with_names(table, chain.from_iterable(mappings))
 
-    def _from_plugin(self) -> Table:
+    def from_plugin(self) -> Table:
+        """The devices of the running plugin. Raises NoAnswer if it has none for us."""
         port = PlainPort.of(self._settings)
         try:
             status, table = port.devices()
@@ -226,7 +228,7 @@ class DeviceSource:
             rows(now.ledger.offer, claims.holders(held)),
             (
                 *filter(None, [note, now.ledger.error]),
-                *(problem.text for problem in now.inventory.problems),
+                *map(with_remedy, now.inventory.problems),
                 *now.holders.problems,
                 *claims.unreadable(),
             ),

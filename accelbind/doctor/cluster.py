@@ -1,7 +1,6 @@
 """The cluster that all cluster checks of `accelbind doctor` share, and its API server."""
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -69,12 +68,6 @@ class Cluster(CheckTarget):
         """The API server's version; empty if it is unknown."""
         answer = self._query(lambda client: _get(client, "/version")) or {}
         return plain(str(answer.get("gitVersion", "")))
-
-    def log_in(self) -> None:
-        """Wait for a person who has to log in: no check has the time for that."""
-        with contextlib.suppress(ClusterError):  # a check reports it
-            if self.once(Cluster._find_access).prompts:
-                self.once(Cluster.read_version)
 
     def _find_access(self) -> Access:
         return self._access()

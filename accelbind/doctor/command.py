@@ -15,7 +15,6 @@ from accelbind.doctor import (
     certificates,
     cluster,
     device_types,
-    dra,
     kubelet,
     node,
     policy,
@@ -35,7 +34,6 @@ from accelbind.options import (
     Kubeconfig,
     namespace_option,
     switch,
-    time_option,
 )
 from accelbind.output import Output, OutputFormat, print_result
 from accelbind.run import Given, load_settings, with_settings
@@ -65,7 +63,6 @@ NODE: Final[Mapping[str, Find[Node]]] = {
     "node.kubelet": kubelet.check_kubelet,
     "node.vfio": device_types.check_vfio,
     "node.plugin": kubelet.check_plugin,
-    "node.dra": dra.check_dra,
 }
 
 CLUSTER: Final[Mapping[str, Find[Cluster]]] = {
@@ -75,7 +72,6 @@ CLUSTER: Final[Mapping[str, Find[Cluster]]] = {
     "cluster.pools": pools.check_pools,
     "cluster.webhooks": webhooks.check_webhooks,
     "cluster.served": certificates.check_served,
-    "cluster.claims": workloads.check_claims,
     "cluster.pending-pods": workloads.check_pending,
     "cluster.policy": policy.check_policy,
 }
@@ -83,10 +79,7 @@ CLUSTER: Final[Mapping[str, Find[Cluster]]] = {
 
 def checks_of(table: Mapping[str, Find[S]], subject: S) -> list[Check]:
     """The checks of a node or a cluster."""
-    return [
-        Check(key, question(find), partial(find, subject), grows=key in CLUSTER)
-        for key, find in table.items()
-    ]
+    return [Check(key, question(find), partial(find, subject)) for key, find in table.items()]
 
 
 def question(find: object) -> str:
@@ -129,9 +122,6 @@ def doctor(
     ] = False,
     only: Only = None,
     skip: Skip = None,
-    time_limit: Annotated[
-        float, time_option("--time-limit", "How long one check may take.", "15s")
-    ] = 15.0,
     verbose: Annotated[
         bool,
         switch("--verbose", "-v", help="List all checks and all that they found."),
@@ -146,14 +136,13 @@ def doctor(
 ) -> None:
     """Find what is wrong with a node or a cluster, and what to do about it.
 
-    On a node it checks the cards, the kubelet, CDI files, device types, the plugin
-    and the DRA driver. In a cluster (with a kubeconfig) it checks workloads, nodes,
+    On a node it checks the devices, the kubelet, device types and the plugin. In a
+    cluster (with a kubeconfig) it checks workloads, nodes,
     webhooks, certificates, other suites and pods that wait. It
     changes nothing, needs no root, and reports what it could not check. For mappings
     see accelbind check mappings.
 
-    Each check has a fixed id, a state (ok, warning, failed, unseen, skipped) and
-    its own time limit.
+    Each check has a fixed id and a state (ok, warning, failed, unseen, skipped).
 
     Exit code 0: all is well; 1: a check failed; 2: none failed, but something
     could not be checked, or the options are wrong.
@@ -168,19 +157,18 @@ def doctor(
     target = Target(api_server, kubeconfig, context)
     if on_node or (not on_cluster and _is_node(given)):
         options = load_settings(PluginSettings, given)
-        mode = options.mode if given.get("mode") is not None else None
-        checks += checks_of(NODE, Node(options, mode))
+        named = {name for name, value in given.items() if value is not None}
+        checks += checks_of(NODE, Node(options, named))
     with contextlib.ExitStack() as stack:
         # The account of a pod on a node is the plugin's, which may not read what these checks need.
         known = target.is_chosen or (target.is_known and not checks)
         if on_cluster or target.is_named or (not on_node and known):
             policy = settings.policy()
             subject = Cluster(lambda: stack.enter_context(target.access()), namespace, policy)
-            subject.log_in()
             checks += checks_of(CLUSTER, subject)
         if not checks:
             raise InvalidSettings(f"this machine is not a node, and {NO_CLUSTER}, or use --node")
-        results = _run(checks, only or (), skip or (), time_limit)
+        results = _run(checks, only or (), skip or ())
     print_result(output, show.document(results), show.lines(results, verbose=verbose))
     states = {result.state for result in results}
     if CheckStatus.FAILED in states:
@@ -189,9 +177,7 @@ def doctor(
         raise typer.Exit(Exit.UNKNOWN)
 
 
-def _run(
-    checks: Sequence[Check], only: Sequence[str], skip: Sequence[str], seconds: float
-) -> list[Result]:
+def _run(checks: Sequence[Check], only: Sequence[str], skip: Sequence[str]) -> list[Result]:
     for start in (*only, *skip):
         if not any(check.id.startswith(start) for check in checks):
             known = ", ".join(check.id for check in checks)
@@ -208,7 +194,7 @@ def _run(
         raise InvalidSettings("--only and --skip leave no check: skip fewer checks")
     # It says why the others can't be made, also if it was not chosen.
     cause = {API_SERVER} if any(each.startswith("cluster.") for each in chosen) else set()
-    results = run_checks([check for check in checks if check.id in chosen | cause], seconds)
+    results = run_checks([check for check in checks if check.id in chosen | cause])
     return [each for each in results if each.id in chosen or each.state is CheckStatus.UNSEEN]
 
 

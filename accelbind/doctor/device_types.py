@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from accelbind.doctor.model import AS_ROOT, Line, failed, ok, skipped, unseen, warning
+from accelbind.doctor.model import AS_ROOT, Line, ok, skipped, unseen, warning
 from accelbind.doctor.node import Node
-from services.devices.reasons import remedy
-from services.devices.types.load import load_types
 from services.kube.access import find_access
+from services.node.table import Row
 
 _GUIDE: Final = "docs/administrators.md, Locked memory"
 _RUNTIMES: Final = frozenset({"containerd", "crio"})
@@ -28,21 +27,16 @@ _LOCKED: Final = re.compile(r"^Max locked memory\s+(\S+)", re.MULTILINE)
 
 def check_vfio(node: Node) -> Iterator[Line]:
     """Can containers use devices through VFIO?"""
-    folder, root = node.options.device_types, node.options.root
-    types = load_types(folder).types if folder else ()
-    of_vfio = {each.name for each in types if each.spec.is_vfio}
-    has_functions = any(card.functions for card in node.now.inventory.cards)
-    of_types = (device.type in of_vfio for device in node.now.devices)
-    if not (has_functions or any(of_types)):
+    root, rows = node.options.root, node.table.devices
+    if not any("vfio" in each for row in rows for each in (*row.nodes, *_codes(row))):
         yield skipped("no device here is an OFS card's, or of a device type with nodes of VFIO")
         return
-    groups = root / "sys/kernel/iommu_groups"
-    if groups.is_dir() and any(groups.iterdir()):
-        yield ok("the IOMMU is on")
-    else:
-        yield failed(f"the IOMMU is off: {groups} has no group", remedy("vfio-no-group"))
     yield _locked_memory(root / "proc")
     yield _ownership(root)
+
+
+def _codes(row: Row) -> list[str]:
+    return [each.code for each in row.reasons]
 
 
 def _locked_memory(proc: Path) -> Line:

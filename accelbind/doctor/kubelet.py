@@ -2,14 +2,13 @@
 
 import contextlib
 import os
-import re
 import socket
 from collections.abc import Iterator
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
-from accelbind.doctor.model import AS_ROOT, Line, failed, ok, unseen, warning
+from accelbind.doctor.model import AS_ROOT, Line, failed, ok, unseen
 from accelbind.doctor.node import Node
 from accelbind.plain_port import NoAnswer
 from services.kubelet.sockets import PLUGIN_SOCKET, plugins_folder, registration_socket
@@ -17,15 +16,13 @@ from services.process.text import plain
 
 CONNECT_SECONDS: Final = 2.0
 
-_OTHER_SOCKET: Final = re.compile(r"fpga\.intel\.com-.*\.sock|accelerator\.sock")
-"""Of the public suite, by resource; of the b<>com plugin."""
 _START: Final = (
     "start the kubelet (its log: journalctl -u kubelet), or name its folder with --kubelet-dir"
 )
 
 
 def check_kubelet(node: Node) -> Iterator[Line]:
-    """Does the kubelet accept registrations, and serves no other FPGA plugin?"""
+    """Does the kubelet accept registrations?"""
     path = registration_socket(node.options.kubelet_dir)
     match connect_error(path):
         case None:
@@ -34,19 +31,6 @@ def check_kubelet(node: Node) -> Iterator[Line]:
             yield unseen(f"{path}: user {os.geteuid()} may not connect", AS_ROOT)
         case error:
             yield failed(f"{path}: {error.strerror or 'it does not answer'}", _START)
-    folder = plugins_folder(node.options.kubelet_dir)
-    for name in live_sockets(folder, _OTHER_SOCKET) if folder.is_dir() else ():
-        yield failed(
-            f"{folder / name}: another FPGA plugin serves here",
-            "remove it, and its operator too: docs/migration.md",
-        )
-
-
-def live_sockets(folder: Path, pattern: re.Pattern[str]) -> list[str]:
-    """The names of sockets on which somebody listens."""
-    # One that was killed leaves its sockets behind.
-    names = sorted(path.name for path in folder.iterdir() if pattern.fullmatch(path.name))
-    return [name for name in names if connect_error(folder / name) is None]
 
 
 def connect_error(path: Path) -> OSError | None:
@@ -77,17 +61,15 @@ def check_plugin(node: Node) -> Iterator[Line]:
         answered = plain("; ".join(answer.decode(errors="replace").strip().splitlines()), 600)
         text = f"{node.plugin}{path}: {answered}"
         yield ok(text) if status == HTTPStatus.OK else failed(text, todo)
-    with contextlib.suppress(NoAnswer):  # another version's, or no plugin
-        _, table = node.plugin.devices()
-        for problem in table.problems:  # such as permissions that it lacks
-            yield warning(plain(problem, 600), "accelbind devices shows it with the devices")
 
 
 def _unreachable(node: Node, error: NoAnswer) -> Line:
     folder = plugins_folder(node.options.kubelet_dir)
     with contextlib.suppress(OSError):  # the folder is another check's
-        # In a pod the plugin's port is at the pod's address.
-        if live_sockets(folder, PLUGIN_SOCKET):
+        sockets = (each for each in folder.iterdir() if PLUGIN_SOCKET.fullmatch(each.name))
+        # In a pod the plugin's port is at the pod's address. A plugin that was killed leaves its
+        # sockets behind.
+        if any(connect_error(each) is None for each in sockets):
             return unseen(
                 f"a plugin serves in {folder}, but does not answer on {node.plugin}: {error}",
                 "run the doctor in its pod: kubectl exec -n accelbind-system ds/accelbind-plugin"

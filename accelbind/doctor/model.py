@@ -3,16 +3,12 @@
 A check is a stable id, and a function that takes a subject (a node, a cluster) and yields lines.
 """
 
-import threading
-import time
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, wait
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from typing import Any, Final, Self, TypeVar
 
-from services.process.blocking import DaemonExecutor
 from services.process.errors import AccelbindError
 
 T = TypeVar("T")
@@ -62,21 +58,20 @@ class CheckTarget:
     """The node or cluster that is checked, with the values that several checks need."""
 
     def __init__(self) -> None:
-        self._values: dict[Any, Future[Any]] = {}
-        self._lock = threading.Lock()
+        self._values: dict[Any, tuple[Any, AccelbindError | None]] = {}
 
     def once(self, make: Callable[[Self], T]) -> T:
         """The result or the error of a function of this subject, which is called once."""
-        # Several checks may want it at the same time.
-        with self._lock:
-            is_first = make not in self._values
-            value: Future[T] = self._values.setdefault(make, Future())
-        if is_first:
+        if make not in self._values:
             try:
-                value.set_result(make(self))
-            except Exception as error:  # noqa: BLE001 - raised below, for every caller
-                value.set_exception(error)
-        return value.result()
+                self._values[make] = make(self), None
+            except AccelbindError as error:
+                self._values[make] = None, error
+        value: T
+        value, failure = self._values[make]
+        if failure:
+            raise failure
+        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +82,6 @@ class Check:
     """Scripts name it."""
     title: str
     find: Callable[[], Iterable[Line]]
-    grows: bool = False
-    """Whether it takes longer where there is more to read; then a time-out means no hanging."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +92,6 @@ class Result:
     title: str
     lines: Sequence[Line]
     """At least one."""
-    seconds: float = 0.0
 
     @property
     def state(self) -> CheckStatus:
@@ -107,43 +99,22 @@ class Result:
         return max((line.state for line in self.lines), key=_ORDER.index)
 
 
-def run_checks(checks: Sequence[Check], seconds: float) -> list[Result]:
-    """Run checks in parallel, each for so many seconds at most; the results are in order."""
-    lines: dict[str, list[Line]] = {check.id: [] for check in checks}
-    # A thread each: a check that hangs hides no other, and does not keep the process from ending.
-    executor = DaemonExecutor()
-    futures = [executor.submit(_collect, check, lines[check.id]) for check in checks]
-    wait(futures, timeout=seconds)
-    return [
-        _result(check, lines[check.id], future.result() if future.done() else None, seconds)
-        for check, future in zip(checks, futures, strict=True)
-    ]
+def run_checks(checks: Sequence[Check]) -> list[Result]:
+    """Run checks one after the other."""
+    return [Result(check.id, check.title, [*_lines(check)]) for check in checks]
 
 
-def _result(check: Check, lines: list[Line], duration: float | None, limit: float) -> Result:
-    if duration is None:  # it has not ended
-        return Result(check.id, check.title, [*lines, _timeout(check, limit)], limit)
-    return Result(check.id, check.title, lines, duration)
-
-
-def _timeout(check: Check, seconds: float) -> Line:
-    text = f"no answer within {seconds:g} s"
-    if check.grows:
-        return unseen(text, "raise --time-limit")
-    return failed(text, "something hangs: see dmesg and the logs, or raise --time-limit")
-
-
-def _collect(check: Check, lines: list[Line]) -> float:
-    """Append the lines of a check; return the seconds that it took."""
-    started = time.monotonic()
+def _lines(check: Check) -> Iterator[Line]:
+    is_silent = True
     try:
         for line in check.find():
-            lines.append(line)  # noqa: PERF402 - those before a time-out are shown
+            is_silent = False
+            yield line
     except Exception as error:  # noqa: BLE001 - one check's error must not hide other checks
-        lines.append(_line(error))
-    if not lines:
-        lines.append(ok("no problems found"))
-    return time.monotonic() - started
+        yield _line(error)
+        return
+    if is_silent:
+        yield ok("no problems found")
 
 
 def _line(error: Exception) -> Line:

@@ -1,185 +1,133 @@
-"""Checks of `accelbind doctor`: plugin DaemonSets. Each node needs exactly one plugin."""
+"""Checks of `accelbind doctor`: whether plugins cover the nodes, and what these say."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 from accelbind.doctor.cluster import APPLY, Cluster, Json, name_of, part
 from accelbind.doctor.model import Line, failed, ok, skipped, warning
-from accelbind.doctor.workloads import PLUGIN_CONTAINER, is_pool, read_nodes, read_offered
-from accelbind.survey import ENDED
+from accelbind.doctor.workloads import PLUGIN_CONTAINER, is_pool, read_nodes
+from accelbind.fleet.reading import Fleet, FleetNode, read_fleet
 from plugin.mode import ANNOTATED, ANNOTATION
 from services.devices.model import PluginMode
-from services.names import DEVICE_DOMAIN, FUNCTION_PREFIX, REGION_PREFIX, UNIT_RESOURCE
-from services.process.objects import is_kind
+from services.devices.ofs import IN_USE
+from services.kubelet.values import HEALTHY
+from services.names import REGION_PREFIX
+from services.node.table import FROM_PLUGIN
 from services.process.settings import variable
 from services.process.text import count, listing, plain
-
-Place: TypeAlias = tuple[str, ...]
-"""How plugins cover a node: a word, and what the line about such nodes names."""
 
 LABEL: Final = "accelbind.dev/plugin"
 _SHOWN: Final = 10
 """Nodes that a sentence names; a command names all of them."""
-_OFFERED: Final[dict[str, str]] = {
-    PluginMode.AF: FUNCTION_PREFIX,
-    PluginMode.REGION: REGION_PREFIX,
-    PluginMode.REGIONDEVEL: REGION_PREFIX,
-    PluginMode.UNITS: UNIT_RESOURCE,
-    PluginMode.BDF: UNIT_RESOURCE,
-}
-"""Start of the names of the resources that FPGAs have in a mode."""
-_KEEPS_AWAY: Final = ("NoSchedule", "NoExecute")
-_CONDITION: Final = "node.kubernetes.io/"
-"""Prefix of taints by which Kubernetes reports conditions."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pool:
-    """A DaemonSet of the plugin or of the DRA driver."""
-
-    name: str
-    spec: Json
-    """Of its pods."""
-    nodes: frozenset[str]
-    """Those on which it has a pod."""
-
-    def mode_on(self, node: Json) -> str:
-        """The mode of its plugin on a node."""
-        annotation = part(node, "metadata", "annotations").get(ANNOTATION)
-        if annotation in ANNOTATED:
-            return str(annotation)
-        return self._setting("mode") or "af"
-
-    @property
-    def is_dra(self) -> bool:
-        """Whether it offers devices to DRA, which has no modes."""
-        arguments = " ".join(
-            argument
-            for container in _plugin_containers(self.spec)
-            for argument in map(str, container.get("args") or ())
-        )
-        return "--api=dra" in arguments or "--api dra" in arguments
-
-    @property
-    def prefixes(self) -> tuple[str, ...]:
-        """Starts of the names of the resources of its device types."""
-        domains = self._setting("resource_domain") or DEVICE_DOMAIN
-        return tuple(f"{each.strip()}/" for each in domains.split(","))
-
-    def _setting(self, name: str) -> str:
-        """A setting of its container, by its variable; empty if it has none."""
-        variables = (
-            each
-            for container in _plugin_containers(self.spec)
-            for each in container.get("env") or ()
-        )
-        values = (each.get("value") for each in variables if each.get("name") == variable(name))
-        return str(next(values, "") or "")
-
-
-def read_pools(cluster: Cluster) -> list[Pool]:
-    """The plugin's DaemonSets. Raises as `Cluster.get`."""
-    # Its pods say where a DaemonSet runs: a selector alone says where it should.
-    nodes: dict[str, set[str]] = defaultdict(set)
-    for pod in cluster.items(f"/api/v1/namespaces/{cluster.namespace}/pods"):
-        if part(pod, "status").get("phase") not in ENDED:
-            owners = part(pod, "metadata").get("ownerReferences") or ()
-            for owner in (each for each in owners if is_kind(each, "DaemonSet", "apps")):
-                nodes[str(owner.get("name"))].add(str(part(pod, "spec").get("nodeName")))
-    return [
-        Pool(name_of(item), part(item, "spec", "template", "spec"), frozenset(nodes[name_of(item)]))
-        for item in cluster.items(f"/apis/apps/v1/namespaces/{cluster.namespace}/daemonsets")
-        if is_pool(item)
-    ]
+_DEVICES: Final = "accelbind devices --cluster --node"
 
 
 def check_pools(cluster: Cluster) -> Iterator[Line]:
-    """Does one plugin DaemonSet cover each node with accelerators, and do nodes offer any?"""
-    pools = cluster.once(read_pools)
-    nodes: dict[Place, list[str]] = defaultdict(list)
-    published, offering = cluster.once(read_offered), 0
-    types = (each for pool in pools for each in pool.prefixes)
-    prefixes = (*cluster.resources, *types)
-    for node in cluster.once(read_nodes):
-        name = name_of(node)
-        by_dra = published.by_node.get(name) or published.healthy.get(name)
-        # The kubelet counts devices for minutes after a plugin has ended: so a node that lost it,
-        # by an upgrade or with its label, is found.
-        offers = bool(by_dra) or _has(part(node, "status", "capacity"), prefixes)
-        nodes[_place(node, pools, offers=offers)].append(name)
-        # What a node that serves by DRA has in its status, a plugin has left there.
-        amounts = published.by_node.get(name) or part(node, "status", "allocatable")
-        offering += bool(published.healthy.get(name)) or _has(amounts, prefixes)
-    nodes.pop(("no accelerators",), None)
-    covered = nodes.pop(("covered",), [])
+    """Does a plugin cover each node with accelerators, and what do the plugins say?"""
+    nodes = {name_of(each): each for each in cluster.once(read_nodes)}
+    path = f"/apis/apps/v1/namespaces/{cluster.namespace}/daemonsets"
+    pools = {name_of(each): each for each in cluster.items(path) if is_pool(each)}
+    fleet = cluster.query(read_fleet)
+    covered = [each for each in fleet.nodes if each.pod]
+    uncovered = _uncovered(cluster, nodes, fleet)
     if not pools:
-        yield _without_pools(cluster.namespace, nodes.get(("uncovered",), ()))
+        yield _without_pools(cluster.namespace, uncovered)
         return
-    for place, names in sorted(nodes.items()):
-        yield _line(place, names, pools)
-    yield from _other_modes(cluster.once(read_nodes), pools, cluster.namespace)
-    yield from _shared_regions(cluster.once(read_nodes), pools)
-    if not offering and not nodes:
+    if uncovered:
+        taints = {
+            f"{taint.get('key')}:{taint.get('effect')}"
+            for name in uncovered
+            for taint in part(nodes.get(name, {}), "spec").get("taints") or ()
+        }
+        tainted = f" (taints: {', '.join(sorted(taints))})" if taints else ""
         yield failed(
+            f"no plugin has a pod on {_list_nodes(uncovered)} with accelerators or the label"
+            f" {LABEL}{plain(tainted)}",
+            f"kubectl label node {' '.join(uncovered)} {LABEL}=true, tolerate their taints"
+            " (component tolerate-taints tolerates all), and see what else the node selector or"
+            f" affinity of {', '.join(pools)} requires",
+        )
+    for each in covered:
+        yield from _said(each)
+        yield from _other_mode(each, nodes.get(each.node, {}), pools.get(each.pool, {}))
+    yield from _shared_regions(covered)
+    for problem in fleet.problems:
+        yield skipped(f"modes and devices are not checked: {plain(problem)}")
+    if not any(_offers(cluster, each) for each in fleet.nodes) and not uncovered:
+        # Without answers, the resources of other domains are unknown.
+        line = warning if fleet.problems else failed
+        yield line(
             f"plugins cover {count(len(covered), 'node')}, and none offers an accelerator",
             "run accelbind doctor on a node with cards; or --skip cluster.pools if such nodes come"
             " only on demand",
         )
-    elif covered or not nodes:
+    elif covered or not uncovered:
         yield ok(f"plugins cover {count(len(covered), 'node')}")
 
 
-def _place(node: Json, pools: Sequence[Pool], *, offers: bool) -> Place:
-    present = [pool.name for pool in pools if name_of(node) in pool.nodes]
-    if present:
-        return ("covered",) if len(present) == 1 else ("twice", " and ".join(present))
-    is_labelled = part(node, "metadata", "labels").get(LABEL) == "true"
-    if not is_labelled and not offers:
-        return ("no accelerators",)
-    taints = sorted((untolerated_taints(pool.spec, node) for pool in pools), key=len)
-    if taints and taints[0]:
-        return "tainted", plain(", ".join(taints[0]))
-    return ("uncovered",)
-
-
-def _other_modes(nodes: Sequence[Json], pools: Sequence[Pool], namespace: str) -> Iterator[Line]:
-    # A plugin reads its node's mode when it starts.
-    for node in nodes:
-        offered = {
-            key for key, amount in part(node, "status", "capacity").items() if str(amount) != "0"
-        }
-        for pool in (each for each in pools if not each.is_dra):
-            mode, name = pool.mode_on(node), name_of(node)
-            others = tuple(set(_OFFERED.values()) - {_OFFERED.get(mode, "")})
-            wrong = sorted(each for each in offered if each.startswith(others))
-            if name in pool.nodes and wrong:
-                yield warning(
-                    f"node {name} is to serve mode {mode}, and offers"
-                    f" {listing([plain(each) for each in wrong], most=2)}: its plugin started in"
-                    " another mode",
-                    f"drain the node, and restart its plugin: kubectl -n {namespace} delete pod"
-                    f" --field-selector spec.nodeName={name} -l app.kubernetes.io/name={pool.name}",
-                )
-
-
-def _shared_regions(nodes: Sequence[Json], pools: Sequence[Pool]) -> Iterator[Line]:
-    # A region's resource has one name in both modes.
-    by_mode: dict[str, dict[str, list[str]]] = {
-        mode: defaultdict(list) for mode in (PluginMode.REGION, PluginMode.REGIONDEVEL)
+def _uncovered(cluster: Cluster, nodes: Mapping[str, Json], fleet: Fleet) -> list[str]:
+    # The kubelet counts devices for minutes after a plugin has ended: so a node that lost it, by an
+    # upgrade or with its label, is found.
+    wanted = {
+        name
+        for name, node in nodes.items()
+        if part(node, "metadata", "labels").get(LABEL) == "true"
+        or any(
+            key.startswith(cluster.resources) and str(amount) != "0"
+            for key, amount in part(node, "status", "capacity").items()
+        )
     }
+    wanted |= {each.node for each in fleet.nodes if each.devices}
+    return sorted(wanted - {each.node for each in fleet.nodes if each.pod})
+
+
+def _said(node: FleetNode) -> Iterator[Line]:
+    if node.error:  # that a pod is not ready is another check's
+        yield skipped(f"node {node.node}: {plain(node.error)}")
+    for problem in node.problems:
+        yield warning(f"node {node.node}: {plain(problem, 600)}", f"{_DEVICES} {node.node}")
+    codes = Counter(problem.code for row in node.devices for problem in row.reasons[:1])
+    del codes[IN_USE]  # as it should be
+    if codes:
+        shown = ", ".join(f"{code} ({number})" for code, number in sorted(codes.items()))
+        text = f"node {node.node}: devices are not healthy: {plain(shown)}"
+        yield warning(text, f"{_DEVICES} {node.node} --devices --unhealthy")
+
+
+def _other_mode(found: FleetNode, node: Json, pool: Json) -> Iterator[Line]:
+    # A plugin reads its node's mode when it starts.
+    annotation = part(node, "metadata", "annotations").get(ANNOTATION)
+    mode = str(annotation) if annotation in ANNOTATED else _mode_of(pool)
+    if found.source == FROM_PLUGIN and mode != found.mode:
+        namespace, _, name = found.pod.partition("/")
+        yield warning(
+            f"node {found.node} is to serve mode {mode}, and its plugin serves {found.mode}, as"
+            " when it started",
+            f"drain the node, and restart its plugin: kubectl -n {namespace} delete pod {name}",
+        )
+
+
+def _mode_of(pool: Json) -> str:
+    """The mode of the plugins of a DaemonSet on nodes without an annotation."""
+    variables = (
+        each
+        for container in part(pool, "spec", "template", "spec").get("containers") or ()
+        if container.get("name") == PLUGIN_CONTAINER
+        for each in container.get("env") or ()
+    )
+    values = (each.get("value") for each in variables if each.get("name") == variable("mode"))
+    return str(next(values, None) or PluginMode.AF)
+
+
+def _shared_regions(nodes: Sequence[FleetNode]) -> Iterator[Line]:
+    # A region's resource has one name in both modes.
+    by_mode: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for node in nodes:
-        capacity = part(node, "status", "capacity").items()
-        regions = [
-            key for key, amount in capacity if key.startswith(REGION_PREFIX) and amount != "0"
-        ]
-        for pool in pools:
-            mode = pool.mode_on(node)
-            if name_of(node) in pool.nodes and mode in by_mode:
-                for resource in regions:
-                    by_mode[mode][resource].append(name_of(node))
-    programmed, developed = by_mode.values()
+        for resource in sorted({row.resource for row in node.devices}):
+            if resource.startswith(REGION_PREFIX):
+                by_mode[node.mode][resource].append(node.node)
+    programmed, developed = by_mode[PluginMode.REGION], by_mode[PluginMode.REGIONDEVEL]
     for resource in sorted(programmed.keys() & developed.keys()):
         yield warning(
             f"{plain(resource)} is offered in mode region ({_list_nodes(programmed[resource])}) and"
@@ -191,44 +139,11 @@ def _shared_regions(nodes: Sequence[Json], pools: Sequence[Pool]) -> Iterator[Li
         )
 
 
-def _has(amounts: Mapping[str, object], prefixes: tuple[str, ...]) -> bool:
-    return any(key.startswith(prefixes) and str(each) != "0" for key, each in amounts.items())
-
-
-def untolerated_taints(pod_spec: Json, node: Json) -> list[str]:
-    """The taints, as `key=value:effect`, that keep a DaemonSet's pod from a node."""
-    return [
-        "=".join(filter(None, (taint.get("key"), taint.get("value")))) + f":{taint['effect']}"
-        for taint in part(node, "spec").get("taints") or ()
-        if taint.get("effect") in _KEEPS_AWAY
-        and not str(taint.get("key")).startswith(_CONDITION)  # DaemonSets tolerate most of them
-        and not any(_tolerates(each, taint) for each in pod_spec.get("tolerations") or ())
-    ]
-
-
-def _tolerates(toleration: Json, taint: Json) -> bool:
-    if any(toleration.get(key) not in (None, "", taint.get(key)) for key in ("effect", "key")):
-        return False
-    if toleration.get("operator") == "Exists":
-        return True
-    same_value = (toleration.get("value") or "") == (taint.get("value") or "")
-    return bool(toleration.get("key")) and same_value
-
-
-def _line(place: Place, names: Sequence[str], pools: Sequence[Pool]) -> Line:
-    nodes, daemonsets = _list_nodes(names), ", ".join(pool.name for pool in pools)
-    match place:
-        case ("twice", both):
-            text = f"DaemonSets {both} select {nodes}: the second plugin waits"
-            return failed(text, "change the node selector of one of them")
-        case ("tainted", taints):
-            todo = "add a toleration (component tolerate-taints tolerates all), or remove the taint"
-            return failed(f"no plugin DaemonSet tolerates {taints} of {nodes}", todo)
-    return failed(
-        f"no plugin DaemonSet has a pod on {nodes} with accelerators or the label {LABEL}",
-        f"kubectl label node {' '.join(names)} {LABEL}=true, and what else the node selector or"
-        f" affinity of {daemonsets} requires",
-    )
+def _offers(cluster: Cluster, node: FleetNode) -> bool:
+    # If it publishes devices, a plugin has left there what the kubelet still counts.
+    if node.devices:
+        return any(row.health == HEALTHY for row in node.devices)
+    return any(key.startswith(cluster.resources) and each for key, each in node.counted.items())
 
 
 def _without_pools(namespace: str, names: Sequence[str]) -> Line:
@@ -238,12 +153,6 @@ def _without_pools(namespace: str, names: Sequence[str]) -> Line:
     verb = "has" if len(names) == 1 else "have"
     todo = f"if accelbind runs in another namespace, name it with -n; else {APPLY}"
     return failed(f"{missing}, but {_list_nodes(names)} {verb} accelerators", todo)
-
-
-def _plugin_containers(pod_spec: Json) -> list[Json]:
-    return [
-        each for each in pod_spec.get("containers") or () if each.get("name") == PLUGIN_CONTAINER
-    ]
 
 
 def _list_nodes(names: Sequence[str]) -> str:

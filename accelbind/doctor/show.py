@@ -40,7 +40,6 @@ def document(results: Sequence[Result]) -> dict[str, Any]:
                 "id": result.id,
                 "title": result.title,
                 "state": result.state,
-                "seconds": round(result.seconds, 3),
                 "lines": [
                     {"state": line.state, "what": line.what, "todo": line.todo}
                     for line in result.lines

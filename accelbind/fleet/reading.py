@@ -161,7 +161,7 @@ async def read_fleet(
     tables, errors = await _ask(client, [*asked.values()], reader.problems, progress)
     names = asked.keys() | {name for name, amounts in counted or () if any(amounts.values())}
     published: Mapping[str, tuple[Row, ...]] = {}
-    if {name for name in names if is_chosen(name)} != tables.keys():
+    if not tables or {name for name in names if is_chosen(name)} != tables.keys():
         published = await _read_published(reader)
     amounts_of = dict(counted or ())
 

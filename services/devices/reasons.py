@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from services.process.problem import Problem
+
 OTHERWISE: Final = "accelbind fpga info DEVICE shows everything that the card reports"
 """The advice for a code that is not in the table."""
 
@@ -301,3 +303,8 @@ def remedy(reason: str) -> str:
     """The advice for a problem with this code."""
     known = REASONS.get(reason)
     return known.todo if known else OTHERWISE
+
+
+def with_remedy(problem: Problem) -> str:
+    """A problem of a node, and the advice for it, as one text."""
+    return f"{problem.text}: {remedy(problem.code)}"

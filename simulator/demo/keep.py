@@ -21,6 +21,7 @@ _COUNTS = (
     *("desiredNumberScheduled", "currentNumberScheduled", "updatedNumberScheduled"),
     *("numberReady", "numberAvailable"),
 )
+_LABELS = {"app.kubernetes.io/component": "accelbind-plugin"}
 _FUNCTIONS = {"nlb0": NLB0, "nlb3": NLB3}
 
 
@@ -58,6 +59,7 @@ def write_workloads(api: Client, plans: Sequence[NodePlan]) -> None:
         name = f"accelbind-plugin-{plan.mode}"
         mode = {"name": "ACCELBIND_MODE", "value": plan.mode}
         container = {"name": "plugin", "image": "accelbind-plugin", "env": [mode]}
+        container["ports"] = [{"name": "metrics", "containerPort": 9102}]
         spec: Json = {"containers": [container]}
         made = api.ask(
             "POST",
@@ -65,8 +67,8 @@ def write_workloads(api: Client, plans: Sequence[NodePlan]) -> None:
             body={"metadata": {"name": name}, "spec": {"template": {"spec": spec}}},
         )
         owner = {key: made[key] for key in ("apiVersion", "kind")}
-        owner |= {key: made["metadata"][key] for key in ("name", "uid")}
-        metadata = {"name": f"{name}-{plan.name}", "ownerReferences": [owner]}
+        owner |= {key: made["metadata"][key] for key in ("name", "uid")} | {"controller": True}
+        metadata = {"name": f"{name}-{plan.name}", "ownerReferences": [owner], "labels": _LABELS}
         pod = {"metadata": metadata, "spec": spec | {"nodeName": plan.name}}
         api.ask("POST", f"{place}/pods", body=pod)
         api.ask(

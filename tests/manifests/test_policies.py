@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from accelbind.doctor.pools import untolerated_taints
 from services.mappings.kinds import TABLE
 from tests.manifests.rendering import (
     DEFAULT,
@@ -219,18 +218,13 @@ def test_plugins_run_on_labelled_nodes_and_on_no_other(folder: str) -> None:
     assert not selector <= WORKER["metadata"]["labels"].items()
     assert not selector <= CONTROL_PLANE["metadata"]["labels"].items()
     assert selector <= labelled(WORKER)["metadata"]["labels"].items()
-    assert untolerated_taints(spec, labelled(WORKER)) == []
 
 
 @pytest.mark.parametrize("folder", WITH_PLUGINS)
 def test_only_the_taint_for_cards_is_tolerated(folder: str) -> None:
     spec = ours(folder)["accelbind-plugin"]
-    assert untolerated_taints(spec, CONTROL_PLANE)
-    for effect, kept_away in (("NoSchedule", False), ("NoExecute", True)):
-        tainted = labelled(WORKER, key="accelbind.dev/fpga", value="yes", effect=effect)
-        assert bool(untolerated_taints(spec, tainted)) is kept_away
-    other = labelled(WORKER, key="example.com/team", effect="NoSchedule")
-    assert untolerated_taints(spec, other) == ["example.com/team:NoSchedule"]
+    key = "accelbind.dev/fpga"
+    assert spec["tolerations"] == [{"key": key, "operator": "Exists", "effect": "NoSchedule"}]
 
 
 @pytest.mark.parametrize("folder", WITH_PLUGINS)

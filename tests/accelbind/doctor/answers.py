@@ -101,22 +101,38 @@ def daemonset(name: str = "accelbind-plugin", mode: str = "af", **spec: Any) -> 
 
 def plugin_on(node: str, of: str = "accelbind-plugin", phase: str = "Running") -> Json:
     """A pod of a DaemonSet."""
+    port = {"name": "metrics", "containerPort": 9102}
     return {
         "metadata": {
             "name": f"{of}-{node}",
             "namespace": SYSTEM,
-            "ownerReferences": [{"kind": "DaemonSet", "name": of}],
+            "labels": {"app.kubernetes.io/component": "accelbind-plugin"},
+            "ownerReferences": [{"kind": "DaemonSet", "name": of, "controller": True}],
         },
-        "spec": {"nodeName": node},
+        "spec": {"nodeName": node, "containers": [{"name": "plugin", "ports": [port]}]},
         "status": {"phase": phase, "conditions": [{"type": "Ready", "status": "True"}]},
     }
 
 
-def pools(daemonsets: list[Json], pods: list[Json]) -> Answers:
-    """A cluster with these DaemonSets and pods of the plugin."""
+def says(mode: str, *resources: str, **more: Any) -> Json:
+    """The answer of a plugin that offers a healthy device of each of these resources."""
+    rows = [{"device": f"d-{each}", "resource": each, "health": "Healthy"} for each in resources]
+    return {"mode": mode, "source": "plugin", "devices": rows} | more
+
+
+def pools(daemonsets: list[Json], pods: list[Json], **answers: Json) -> Answers:
+    """A cluster with these DaemonSets and pods of the plugin, and what they answer, by node."""
+
+    def proxied(request: Request) -> Json | int | None:
+        if "/proxy/" not in request.path:
+            return None
+        node = request.path.partition(":9102/proxy")[0].rpartition("-")[2]
+        return answers.get(node, 403)
+
     return first_of(
+        proxied,
         items(f"/apis/apps/v1/namespaces/{SYSTEM}/daemonsets", *daemonsets),
-        items(f"/api/v1/namespaces/{SYSTEM}/pods", *pods),
+        items("/api/v1/pods", *pods),
     )
 
 
@@ -171,7 +187,7 @@ async def looked(api: ApiServerStandIn, *, only: str = "cluster.") -> dict[str, 
     """What comes of the checks of a cluster, by id, while this event loop serves it."""
     cluster = Cluster(lambda: api.access, SYSTEM, Policy())
     checks = [check for check in checks_of(CLUSTER, cluster) if check.id.startswith(only)]
-    return {result.id: result for result in await asyncio.to_thread(run_checks, checks, 60)}
+    return {result.id: result for result in await asyncio.to_thread(run_checks, checks)}
 
 
 def told(result: Result) -> str:

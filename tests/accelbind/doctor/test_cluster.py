@@ -36,7 +36,9 @@ async def test_a_cluster_that_is_well_has_no_red_line(
     answers = cluster.first_of(
         cluster.account,
         cluster.with_policies(cluster.policies()),
-        cluster.pools([cluster.daemonset()], [cluster.plugin_on("n1")]),
+        cluster.pools(
+            [cluster.daemonset()], [cluster.plugin_on("n1")], n1=cluster.says("af", PHYSICAL)
+        ),
     )
     async with cluster.serving(tmp_path / "tls") as (port, bundle):
         furnish(api, port, bundle)
@@ -215,16 +217,16 @@ TAINTED_RNG = cluster.attributes(type="rng") | {"taints": TAINTED["taints"]}
     ("offers", "state"),
     [
         ([cluster.published("n1", FPGA)], "ok"),
-        ([cluster.published("n1", TAINTED)], "failed"),
-        ([cluster.published("n1", FPGA), cluster.published("n1", generation=2)], "failed"),
+        ([cluster.published("n1", TAINTED)], "warning"),
+        ([cluster.published("n1", FPGA), cluster.published("n1", generation=2)], "warning"),
         ([PUBLISHED_RNG, cluster.device_class("rng.accelbind.dev", RNG)], "ok"),
         ([PUBLISHED_RNG], "ok"),
         ([PUBLISHED_RNG, cluster.device_class("random", RNG)], "ok"),
-        ([cluster.published("n1", TAINTED_RNG)], "failed"),
+        ([cluster.published("n1", TAINTED_RNG)], "warning"),
         ([cluster.published("n1", cluster.attributes(type="fpga"))], "ok"),
-        ([cluster.published("n1", FPGA) | {"spec": {"driver": "gpu.nvidia.com"}}], "failed"),
+        ([cluster.published("n1", FPGA) | {"spec": {"driver": "gpu.nvidia.com"}}], "warning"),
         ([cluster.labelled("n2", {RNG: "1"})], "ok"),
-        ([cluster.labelled("n2", {RNG: "0"})], "failed"),
+        ([cluster.labelled("n2", {RNG: "0"})], "warning"),
     ],
 )
 async def test_some_node_offers_an_accelerator(
@@ -236,7 +238,7 @@ async def test_some_node_offers_an_accelerator(
         api.put(each)
     pods = [cluster.plugin_on(node) for node in ("n1", "n2")]
     answers = cluster.pools([cluster.daemonset()], pods)
-    words = "none offers an accelerator" if state == "failed" else "plugins cover"
+    words = "none offers an accelerator" if state == "warning" else "plugins cover"
     await expect(api, "cluster.pools", state, words, answers=answers)
 
 

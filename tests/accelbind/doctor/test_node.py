@@ -3,7 +3,6 @@
 import asyncio
 import json
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -37,9 +36,9 @@ def looked(
     folder: Path, mode: PluginMode = PluginMode.AF, only: str = "", **values: Any
 ) -> dict[str, Result]:
     """What comes of the checks of a node, by id."""
-    node = Node(settings(folder, mode, **({"metrics_port": 1} | values)), mode)
+    node = Node(settings(folder, mode, **({"metrics_port": 1} | values)))
     checks = [each for each in checks_of(NODE, node) if each.id.startswith(only)]
-    return {result.id: result for result in run_checks(checks, 30)}
+    return {result.id: result for result in run_checks(checks)}
 
 
 def expect(folder: Path, check: str, state: str, *words: str, **values: Any) -> Result:
@@ -109,7 +108,7 @@ def test_a_node_without_driver_says_which_to_load(short_dir: Path) -> None:
         (short_dir / "root" / folder).mkdir(parents=True)
     expect(short_dir, "devices", "failed", "modprobe dfl-pci")
     expect(short_dir / "elsewhere", "devices", "failed", "--root")
-    expect(short_dir, "devices", "ok", mode=PluginMode.UNITS)
+    expect(short_dir, "devices", "warning", "40 healthy devices", mode=PluginMode.UNITS)
 
 
 # The kubelet -------------------------------------------------------------------------------------
@@ -124,15 +123,6 @@ def test_the_kubelets_sockets_are_called(short_dir: Path) -> None:
     expect(short_dir, "kubelet", "failed", "Connection refused")
 
 
-def test_plugins_of_other_suites_are_found(short_dir: Path) -> None:
-    folder = short_dir / "k/device-plugins"
-    with (
-        listening(folder / "kubelet.sock"),
-        listening(folder / "fpga.intel.com-region-ce48969398f05f33946d560708be108a.sock"),
-    ):
-        expect(short_dir, "kubelet", "failed", "another FPGA plugin", "docs/migration.md")
-
-
 # The plugin --------------------------------------------------------------------------------------
 
 
@@ -144,11 +134,9 @@ def test_the_plugin_reports_about_itself(short_dir: Path) -> None:
         "/devices": (200, json.dumps(table).encode()),
     }
     with plain_port(answers) as port:
-        words = ("the kubelet is away", "healthz: r: no answer", "no permission to write")
+        words = ("the kubelet is away", "healthz: r: no answer")
         expect(short_dir, "plugin", "failed", *words, metrics_port=port)
-        options = settings(short_dir, metrics_port=port)
-        assert Node(options).mode is PluginMode.REGION
-        assert Node(options, PluginMode.BDF).mode is PluginMode.BDF
+        expect(short_dir, "devices", "failed", "no permission to write", metrics_port=port)
 
 
 def test_a_plugin_that_is_away_or_out_of_reach(short_dir: Path) -> None:
@@ -173,18 +161,9 @@ def refuse(error: Exception) -> Callable[[], list[Line]]:
 
 
 def test_no_check_hides_another() -> None:
-    for_ever = threading.Event()
-
-    def hang() -> Iterator[Line]:
-        yield ok("first")
-        for_ever.wait()
-        yield ok("after")
-
     denied = KubeletError("it can't be read")
     denied.__cause__ = PermissionError(13, "Permission denied", "/checkpoint")
     table = [
-        (Check("hang", "", hang), "failed", "no answer within 5 s"),
-        (Check("grow", "", hang, grows=True), "unseen", "ok: first"),
         (Check("crash", "", crash), "unseen", "ok: before"),
         (Check("bug", "", crash), "unseen", "internal error: ZeroDivisionError: oh"),
         (Check("fail", "", lambda: [failed("x", "y")]), "failed", "x → y"),
@@ -193,8 +172,7 @@ def test_no_check_hides_another() -> None:
         (Check("io", "", refuse(OSError(5, "I/O error", "/x"))), "failed", "/x: I/O error"),
         (Check("nothing", "", list), "ok", "no problems"),
     ]
-    results = run_checks([check for check, _, _ in table], 5.0)
-    for_ever.set()
+    results = run_checks([check for check, _, _ in table])
     for result, (check, state, words) in zip(results, table, strict=True):
         assert (result.id, result.state, words in told(result)) == (check.id, state, True)
 
@@ -208,10 +186,15 @@ def test_a_checklist_shows_what_to_do(short_dir: Path) -> None:
     flags = (*flags, "--metrics-port", "1", "--only", "node.vfio", "--only", "node.devices")
     done = command("doctor", *flags)
     assert (done.returncode, done.stderr) == (1, "")
+    socket = short_dir / "k/pod-resources/kubelet.sock"
+    why = "cannot tell which pods hold devices, since there is no checkpoint: the kubelet doesn't"
+    why += f" list the active pods ({socket}): UNAVAILABLE: No such file or directory"
     assert done.stdout.splitlines() == [
         "FAILED   node.devices  Are drivers and device types loaded, and all devices healthy?",
         "         failed: region0: errors/errors of dfl-port.0 reads 0x40",
         "         → accelbind fpga clear-errors PORT once it is unused; see what the workload did",
+        f"         warning: {why}",
+        "         → accelbind devices shows the devices that are known",
         "-        node.vfio  Can containers use devices through VFIO?",
         "         no device here is an OFS card's, or of a device type with nodes of VFIO",
         "",
@@ -221,4 +204,4 @@ def test_a_checklist_shows_what_to_do(short_dir: Path) -> None:
     document = json.loads(done.stdout)
     assert (done.returncode, document["ok"], document["counts"]["skipped"]) == (0, True, 1)
     (check,) = document["checks"]
-    assert check.keys() == {"id", "title", "state", "seconds", "lines"}
+    assert check.keys() == {"id", "title", "state", "lines"}

@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import pytest
 
-from accelbind.doctor.pools import untolerated_taints
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.accelbind.doctor import answers as cluster
 from tests.accelbind.doctor.answers import Json, expect
@@ -44,7 +43,7 @@ TWO = [*ONE, cluster.daemonset("accelbind-plugin-b", nodeSelector={"pool": "b"})
         (
             Scene([without_labels("n1", "1"), without_labels("n2", "2")], TWO),
             ["failed"],
-            "kubectl label node n1 n2 accelbind.dev/plugin=true, and what else",
+            "kubectl label node n1 n2 accelbind.dev/plugin=true, tolerate",
         ),
         (Scene([without_labels("n1", "0")], ONE), ["failed"], "plugins cover 0 nodes, and none"),
         (
@@ -56,12 +55,12 @@ TWO = [*ONE, cluster.daemonset("accelbind-plugin-b", nodeSelector={"pool": "b"})
                 TWO,
             ),
             ["failed"],
-            "no plugin DaemonSet tolerates team:NoSchedule of 2 nodes (n1 and n2)",
+            "2 nodes (n1 and n2) with accelerators or the label accelbind.dev/plugin (taints: team",
         ),
         (
             Scene([cluster.labelled("n1", {}, tainted("accelbind.dev/fpga"))], ONE, ("n2",)),
-            ["failed"],
-            "no plugin DaemonSet has a pod on node n1 with accelerators or the label",
+            ["failed", "ok"],
+            "no plugin has a pod on node n1 with accelerators or the label",
         ),
         (
             Scene([without_labels(f"n{number}", "1") for number in range(10, 23)], ONE),
@@ -78,7 +77,8 @@ async def test_nodes_are_covered_by_one_plugin_daemonset_each(
     worst = "failed" if "failed" in states else states[0]
     pods = [cluster.plugin_on(name) for name in scene.running]
     pods.append(cluster.plugin_on("n1", "accelbind-plugin-b", phase="Failed"))
-    answers = cluster.pools(scene.daemonsets, pods)
+    said = {name: cluster.says("af", PHYSICAL) for name in scene.running}
+    answers = cluster.pools(scene.daemonsets, pods, **said)
     result = await expect(api, "cluster.pools", worst, words, answers=answers)
     assert [str(line.state) for line in result.lines] == states
 
@@ -89,7 +89,7 @@ async def test_a_node_that_publishes_devices_without_a_class_needs_a_plugin(
     api.put(without_labels("n1", "0"))
     api.put(cluster.published("n1", cluster.attributes(type="rng")))
     answers = cluster.pools(ONE, [])
-    words = "no plugin DaemonSet has a pod on node n1 with accelerators"
+    words = "no plugin has a pod on node n1 with accelerators"
     await expect(api, "cluster.pools", "failed", words, answers=answers)
 
 
@@ -97,80 +97,68 @@ REGION = "fpga.intel.com/region-ce48969398f05f33946d560708be108a"
 
 
 @pytest.mark.parametrize(
-    ("annotation", "devices", "state"),
-    [
-        ("region", "1", "warning"),
-        ("regiondevel", "1", "ok"),
-        ("region", "0", "ok"),
-        ("", "1", "ok"),
-    ],
+    ("mode", "resources", "state"),
+    [("region", [REGION], "warning"), ("regiondevel", [REGION], "ok"), ("region", ["x/y"], "ok")],
 )
 async def test_one_region_resource_in_two_modes_is_reported(
-    annotation: str, devices: str, state: str, api: ApiServerStandIn
+    mode: str, resources: list[str], state: str, api: ApiServerStandIn
 ) -> None:
-    """A pool of mode regiondevel, of which node n2 may have another mode by its annotation."""
-    api.put(cluster.labelled("n1", {REGION: "1"}))
-    other = cluster.labelled("n2", {REGION: devices})
-    other["metadata"]["annotations"] = {"fpga.intel.com/device-plugin-mode": annotation}
-    api.put(other)
-    pods = [cluster.plugin_on("n1"), cluster.plugin_on("n2")]
-    answers = cluster.pools([cluster.daemonset(mode="regiondevel")], pods)
-    words = "" if state == "ok" else f"{REGION} is offered in mode region (node n2) and in mode"
+    node = cluster.labelled("n1", {})
+    node["metadata"]["annotations"] = {"fpga.intel.com/device-plugin-mode": mode}
+    for each in (node, cluster.labelled("n2", {})):
+        api.put(each)
+    answers = cluster.pools(
+        [cluster.daemonset(mode="regiondevel")],
+        [cluster.plugin_on("n1"), cluster.plugin_on("n2")],
+        n1=cluster.says(mode, *resources),
+        n2=cluster.says("regiondevel", REGION),
+    )
+    words = "" if state == "ok" else f"{REGION} is offered in mode region (node n1) and in mode"
     result = await expect(api, "cluster.pools", state, words, answers=answers)
     assert ("--enforce-mappings=never a pod" in str(result.lines)) is (state == "warning")
 
 
 @pytest.mark.parametrize(
-    ("mode", "annotation", "offered", "args", "state"),
+    ("mode", "annotation", "serves", "state"),
     [
-        ("af", "region", {PHYSICAL: "1"}, [], "warning"),
-        ("af", "region", {PHYSICAL: "0", REGION: "1"}, [], "ok"),
-        ("region", "", {PHYSICAL: "1"}, [], "warning"),
-        ("units", "", {"b-com.com/accelerator": "8"}, [], "ok"),
-        ("none", "", {REGION: "1"}, [], "warning"),
-        ("af", "", {REGION: "1"}, ["plugin", "--api=dra"], "ok"),
+        ("af", "region", "af", "warning"),
+        ("af", "region", "region", "ok"),
+        ("region", "", "af", "warning"),
+        ("region", "nonsense", "region", "ok"),
     ],
 )
 async def test_a_node_whose_plugin_started_in_another_mode_is_named(
-    *, mode: str, annotation: str, offered: Json, args: list[str], state: str, api: ApiServerStandIn
+    mode: str, annotation: str, serves: str, state: str, api: ApiServerStandIn
 ) -> None:
-    node = cluster.labelled("n1", offered)
+    node = cluster.labelled("n1", {})
     node["metadata"]["annotations"] = {"fpga.intel.com/device-plugin-mode": annotation}
     api.put(node)
-    daemonset = cluster.daemonset(mode=mode)
-    daemonset["spec"]["template"]["spec"]["containers"][0]["args"] = args
-    answers = cluster.pools([daemonset], [cluster.plugin_on("n1")])
-    words = f"node n1 is to serve mode {annotation or mode}, and offers" if state != "ok" else ""
+    pools = ([cluster.daemonset(mode=mode)], [cluster.plugin_on("n1")])
+    answers = cluster.pools(*pools, n1=cluster.says(serves, PHYSICAL))
+    words = f"node n1 is to serve mode {annotation or mode}, and its" if state != "ok" else ""
     await expect(api, "cluster.pools", state, words, answers=answers)
+    # The driver of DRA has no mode.
+    answers = cluster.pools(*pools, n1=cluster.says("none", PHYSICAL, source="dra"))
+    await expect(api, "cluster.pools", "ok", answers=answers)
 
 
-async def test_two_plugins_on_a_node_are_a_fault(api: ApiServerStandIn) -> None:
-    api.put(node_with("n1", {PHYSICAL: "1"}))
-    pods = [cluster.plugin_on("n1"), cluster.plugin_on("n1", "accelbind-plugin-b")]
-    words = "DaemonSets accelbind-plugin and accelbind-plugin-b select node n1"
-    answers = cluster.pools(TWO, pods)
-    await expect(api, "cluster.pools", "failed", words, answers=answers)
-
-
-@pytest.mark.parametrize(
-    ("toleration", "taint", "kept_away"),
-    [
-        ({}, "key=team value=a effect=NoSchedule", "team=a:NoSchedule"),
-        ({}, "key=team effect=PreferNoSchedule", ""),
-        ({}, "key=node.kubernetes.io/unschedulable effect=NoSchedule", ""),
-        ({"operator": "Exists", "effect": "NoExecute"}, "key=t effect=NoSchedule", "t:NoSchedule"),
-        ({"key": "team", "operator": "Exists"}, "key=team value=a effect=NoSchedule", ""),
-        ({"key": "other", "operator": "Exists"}, "key=t effect=NoSchedule", "t:NoSchedule"),
-        ({"key": "t", "value": "b"}, "key=t value=a effect=NoSchedule", "t=a:NoSchedule"),
-        ({"value": "a"}, "key=t value=a effect=NoSchedule", "t=a:NoSchedule"),
-    ],
-)
-def test_taints_that_nothing_tolerates_keep_a_pod_away(
-    toleration: Json, taint: str, kept_away: str
-) -> None:
-    node = {"spec": {"taints": [dict(word.split("=") for word in taint.split())]}}
-    found = untolerated_taints({"tolerations": [toleration] if toleration else []}, node)
-    assert found == ([kept_away] if kept_away else [])
+async def test_what_plugins_say_is_shown(api: ApiServerStandIn) -> None:
+    for name in ("n1", "n2", "n3"):
+        api.put(cluster.labelled(name, {}))
+    said = cluster.says("af", PHYSICAL, problems=["no right to write Events"])
+    broken: Json = {"device": "d1", "health": "Unhealthy", "reasons": []}
+    broken["reasons"] = [{"reason": "port-errors", "message": "0x40"}]
+    said["devices"].append(broken)
+    pods = [cluster.plugin_on("n1"), cluster.plugin_on("n2", phase="Pending")]
+    pods.append(cluster.plugin_on("n3"))
+    answers = cluster.pools(ONE, pods, n1=said, n3=cluster.says("af"))
+    words = (
+        "node n1: no right to write Events → accelbind devices --cluster --node n1",
+        "node n1: devices are not healthy: port-errors (1) → accelbind devices --cluster",
+        "node n2: its pod accelbind-plugin-n2 is Pending",
+        "plugins cover 3 nodes",
+    )
+    await expect(api, "cluster.pools", "warning", *words, answers=answers)
 
 
 @pytest.mark.parametrize(
