@@ -163,6 +163,8 @@ class Ledger:
     """Who has devices, as last read."""
     fpgas: Share = field(default_factory=Share)
     types: Share = field(default_factory=Share)
+    needs_fpgas: bool = True
+    """Whether it has had no device of another kind, so that one without FPGAs is a problem."""
     raw: Mapping[tuple[str, str], Card] = field(default_factory=dict)
     """The cards as they were read when nobody worked on them, by driver and place."""
     tried: Attempts = field(default_factory=dict)
@@ -198,6 +200,7 @@ def step(ledger: Ledger, world: World, now: float) -> Ledger:
     if world.types is not None:
         types = _share(world.types.sightings, world.types.problems, ledger.types.known)
     offer = _merge((*fpgas.devices, *types.devices), held, world.problems)
+    needs_fpgas = ledger.needs_fpgas and not types.devices
     entries = {
         each.id: _entry(ledger, each, now, is_read=_is_read(world, each))
         for each in offer.devices()
@@ -205,20 +208,23 @@ def step(ledger: Ledger, world: World, now: float) -> Ledger:
     offer = _as_entered(offer, entries)
     return replace(
         ledger,
-        inventory=Inventory(cards or (), tuple(_node_problems(fpgas, types))),
+        inventory=Inventory(
+            cards or (), tuple(_node_problems(fpgas, types, needs_fpgas=needs_fpgas))
+        ),
         entries=entries,
         offer=ledger.offer if offer == ledger.offer else offer,
         holders=world.holders,
         fpgas=fpgas,
         types=types,
+        needs_fpgas=needs_fpgas,
         raw=raw,
         tried=still_tried(tried, cards or (), held_parts(world.holders)) if tried else tried,
     )
 
 
-def _node_problems(fpgas: Share, types: Share) -> Iterator[Problem]:
+def _node_problems(fpgas: Share, types: Share, *, needs_fpgas: bool) -> Iterator[Problem]:
     """Yield what is wrong with the node; one that serves other devices need have no FPGA."""
-    yield from (each for each in fpgas.problems if each.code != NO_DRIVER or not types.devices)
+    yield from (each for each in fpgas.problems if each.code != NO_DRIVER or needs_fpgas)
     yield from types.problems
 
 

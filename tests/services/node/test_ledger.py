@@ -257,6 +257,15 @@ def test_a_node_with_other_devices_needs_no_driver_of_fpgas() -> None:
         assert [each.code for each in found.problems] == codes
 
 
+def test_a_node_whose_last_other_device_is_unplugged_needs_no_driver_of_fpgas() -> None:
+    none = Inventory(problems=(Problem("no-driver", "load it"),))
+    ledger = step(Ledger(), world(none, types=[VE]), 0)
+    for now in (1, 2):
+        ledger = step(ledger, world(none, types=[]), now)
+        assert ledger.inventory is not None
+        assert ledger.inventory.problems == ()
+
+
 def test_nothing_changes_while_too_little_is_known() -> None:
     before = step(Ledger(), world(Inventory((card(0),))), 0)
     nothing = replace(world(Inventory(())), error="unknown")
