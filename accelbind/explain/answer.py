@@ -9,6 +9,7 @@ import msgspec
 from accelbind.explain.dry_run import Admitted, Denied, pod_of
 from services.admission.mutate import Patched, Policy, Refused, Unchanged
 from services.admission.preview import Explained, mutated_manifest
+from services.mappings.accelerator import CLAIM_TEMPLATE
 from services.mappings.index import EMPTY_INDEX, MappingIndex
 from services.mappings.model import Mapping as OneMapping
 from services.pods.known_fields import manifest_problems, null_quantities
@@ -183,23 +184,35 @@ def _rewrites(
     index: MappingIndex,
     policy: Policy,
 ) -> Iterator[Rewrite]:
-    """Yield the names that are gone, each with what has come for all names of its container."""
+    """Yield the names that are gone, each with what has come for it in its container.
+
+    That is all that has come for any name, where the mapping does not tell.
+    """
+    templates = {
+        str(each.get("name")): f"{CLAIM_TEMPLATE}{each.get('resourceClaimTemplateName')}"
+        for each in after["spec"].get("resourceClaims") or ()
+    }
     for group in ("initContainers", "containers"):
         now = {each["name"]: each for each in after["spec"].get(group) or ()}
         for container in before["spec"].get(group) or ():
             name, limits = container.get("name"), _limits(container)
             got = _limits(now.get(name, {}))
             gone = {key: units for key, units in limits.items() if key not in got}
-            came = [
-                key for key, units in got.items() if "/" in key and str(limits.get(key)) != units
-            ]
-            becomes = ", ".join([*(f"{key}: {got[key]}" for key in came), *_claims(now.get(name))])
+            resources = {
+                key: f"{key}: {units}"
+                for key, units in got.items()
+                if "/" in key and str(limits.get(key)) != units
+            }
+            came = [*resources.items(), *_claims(now.get(name), templates)]
             for key, units in gone.items():
                 mapping = _mapping(key, namespace, index, policy)
                 resource = _resource(key, mapping)
-                if not resource and len(gone) == len(came) == 1:
-                    resource = came[0]
+                if not resource and len(gone) == len(resources) == 1:
+                    (resource,) = resources
+                wanted = {resource, *_also(mapping)}
+                own = [text for of, text in came if of in wanted] or [text for _, text in came]
                 is_init = group == "initContainers"
+                becomes = ", ".join(own)
                 yield Rewrite(str(name), is_init, key, units, becomes, resource, mapping)
 
 
@@ -207,9 +220,17 @@ def _limits(container: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
     return (container.get("resources") or {}).get("limits") or {}
 
 
-def _claims(container: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
+def _claims(container: Any, templates: Mapping[str, str]) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - JSON
+    """Yield the template of each claim of a container, and what to call the claim."""
     for claim in ((container or {}).get("resources") or {}).get("claims") or ():
-        yield f"claim {plain(str(claim.get('name')))}"
+        name = str(claim.get("name"))
+        yield templates.get(name, ""), f"claim {plain(name)}"
+
+
+def _also(mapping: OneMapping | None) -> Iterator[str]:
+    """Yield the further resources that a name stands for."""
+    if mapping and (effects := mapping.resolution.effects):
+        yield from (each.resource for each in effects.also)
 
 
 def _mapping(key: str, namespace: str, index: MappingIndex, policy: Policy) -> OneMapping | None:

@@ -1,6 +1,6 @@
 """Ask about pods: an API server by a dry run, or accelbind's own rules."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from accelbind.claim_objects import ClaimObjects
@@ -41,7 +41,10 @@ class Asked:
     def here(self, index: MappingIndex) -> list[Answer]:
         """Evaluate the pods."""
         pods = zip(self.pods, self.places, strict=True)
-        return [self._completed(self._evaluated(pod, place, index), index) for pod, place in pods]
+        return [
+            self._completed(self._evaluated(pod, place, index), index, self.claims)
+            for pod, place in pods
+        ]
 
     async def on_cluster(self, client: ClusterClient) -> list[Answer]:
         """Ask an API server about the pods. Raises ClusterError if it does not say."""
@@ -61,8 +64,9 @@ class Asked:
             answers.append(answer)
         if index is None:
             return answers
-        objects = await read_of_cluster(client, answers, [*self.claims])
-        return [self._completed(each, index, objects) for each in answers]
+        templates, objects = await read_of_cluster(client, answers, self.claims)
+        claims = [*templates, *self.claims]
+        return [self._completed(each, index, claims, objects) for each in answers]
 
     async def _read_index(self, client: ClusterClient) -> tuple[MappingIndex | None, str]:
         """The mappings that say more of the answers; None and the reason if there are none."""
@@ -88,10 +92,14 @@ class Asked:
         )
 
     def _completed(
-        self, answer: Answer, index: MappingIndex, objects: ClaimObjects | None = None
+        self,
+        answer: Answer,
+        index: MappingIndex,
+        found: Iterable[FoundClaim],
+        objects: ClaimObjects | None = None,
     ) -> Answer:
         """Add what only the mappings tell: claims, and names that are probably misspelt."""
         pod, place = answer.found, answer.namespace
         misspelt = misspelt_resources(pod, index, self.policy, namespace=place)
-        claims = explain_claims(answer, index.namespace(place), self.claims, objects)
+        claims = explain_claims(answer, index.namespace(place), found, objects)
         return replace(answer, claims=(*claims,), hints=(*misspelt, *develop_hints(answer, index)))

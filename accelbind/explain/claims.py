@@ -147,12 +147,12 @@ def _entries(answer: Answer) -> list[_Entry]:
 
 
 async def read_of_cluster(
-    client: ClusterClient, answers: Iterable[Answer], found: list[FoundClaim]
-) -> ClaimObjects | None:
-    """The objects that claims of pods need whose names stand for claims.
+    client: ClusterClient, answers: Iterable[Answer], found: Iterable[FoundClaim]
+) -> tuple[list[FoundClaim], ClaimObjects | None]:
+    """Templates of the cluster, and what claims of pods need whose names stand for claims.
 
-    None if no name does or, with a warning, if they can't be read. Templates that are in no
-    manifest are added to those that were found.
+    Neither if no name does or, with a warning, if they can't be read. `found` are the claims and
+    templates of manifests.
     """
     namespaces = sorted({each.namespace for each in answers if each.rewrites and _entries(each)})
     own = [
@@ -163,18 +163,14 @@ async def read_of_cluster(
         for one in namespaces
     ]
     if not namespaces:
-        return None
+        return [], None
     try:
         templates, objects = await list_claim_objects(client, namespaces, own)
     except ClusterError as error:
         warn(f"what claims get is not checked: {error}")
-        return None
-    found[:0] = [
-        claim
-        for each in templates
-        for claim in find_claims({"apiVersion": API_VERSION, "kind": TEMPLATE} | each)
-    ]
-    return objects
+        return [], None
+    about = {"apiVersion": API_VERSION, "kind": TEMPLATE}
+    return [claim for each in templates for claim in find_claims(about | each)], objects
 
 
 def develop_hints(answer: Answer, index: MappingIndex) -> Iterator[str]:

@@ -16,6 +16,7 @@ from services.pods.manifests import find_pods
 from simulator.apiserver.http_server import Request, Response
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.accelbind.running import Done, run_process
+from tests.services.building import accelerator
 from tests.simulator.apiserver.support import function, pod
 
 pytestmark = pytest.mark.anyio
@@ -254,6 +255,31 @@ async def test_a_name_may_become_a_claim_and_its_mapping_be_unreadable(explain: 
     assert (rewrite["logical"], rewrite["resource"], rewrite["mapping"]) == (NAME, "", "")
     done = await explain(pod(resource=NAME), denied, created(came))
     assert f"  container c: {NAME}: 1 becomes claim gpu\n" in done.stdout
+
+
+async def test_each_name_of_a_container_becomes_what_its_own_mapping_stands_for(
+    explain: Explain,
+) -> None:
+    names = {name: f"accelbind.dev/{name}" for name in ("gpu", "pair", "nic", "unknown")}
+    explain.api.put(accelerator("gpu", "a.example/gpu", alsoRequest=[{"resource": "a.example/b"}]))
+    explain.api.put(accelerator("pair", "", target={"claimTemplate": "gpu-nic"}))
+    explain.api.put(accelerator("nic", "", target={"claimTemplate": "one-nic"}))
+    came = admitted({"a.example/gpu": "1", "a.example/b": "1"})
+    came["spec"]["containers"][0]["resources"]["claims"] = [{"name": "nic-0"}, {"name": "pair-0"}]
+    came["spec"]["resourceClaims"] = [
+        {"name": "pair-0", "resourceClaimTemplateName": "gpu-nic"},
+        {"name": "nic-0", "resourceClaimTemplateName": "one-nic"},
+    ]
+    asked = pod()
+    asked["spec"]["containers"][0]["resources"] = {"limits": dict.fromkeys(names.values(), "1")}
+    lines = (await explain(asked, created(came))).stdout.splitlines()
+    resources = "a.example/gpu: 1, a.example/b: 1"
+    assert [line for line in lines if " becomes " in line] == [
+        f"  container c: {names['gpu']}: 1 becomes {resources}",
+        f"  container c: {names['pair']}: 1 becomes claim pair-0",
+        f"  container c: {names['nic']}: 1 becomes claim nic-0",
+        f"  container c: {names['unknown']}: 1 becomes {resources}, claim nic-0, claim pair-0",
+    ]
 
 
 async def test_a_template_is_asked_about_as_the_pod_that_its_controller_makes(
