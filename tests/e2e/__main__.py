@@ -19,6 +19,7 @@ PARTS = (
     "running",
     "dra",
     "names",
+    "allocation",
     "generic",
     "modes",
     "types",

@@ -198,6 +198,46 @@ def test_the_guard_takes_more_resources_and_namespaces_by_patches(tmp_path: Path
         assert line.strip() in text
 
 
+CLAIMS_PATCHES: list[Json] = yaml.safe_load(r"""
+- patch: |-
+    apiVersion: admissionregistration.k8s.io/v1
+    kind: ValidatingWebhookConfiguration
+    metadata: {name: accelbind}
+    webhooks:
+      - name: guard-claims.accelbind.dev
+        namespaceSelector:
+          $patch: replace
+          matchExpressions: [{key: accelbind.dev/guard, operator: NotIn, values: ["false"]}]
+- patch: |-
+    apiVersion: admissionregistration.k8s.io/v1
+    kind: ValidatingAdmissionPolicy
+    metadata: {name: accelbind-guard-claims}
+    spec:
+      matchConstraints:
+        namespaceSelector:
+          $patch: replace
+          matchExpressions: [{key: accelbind.dev/guard, operator: NotIn, values: ["false"]}]
+""")
+"""As in docs/accelerators.md."""
+
+
+def test_the_guard_of_claims_takes_all_namespaces_by_patches(tmp_path: Path) -> None:
+    items = own_overlay(tmp_path, "guard-claims", patches=CLAIMS_PATCHES)
+    (configuration,) = of_kind(items, "ValidatingWebhookConfiguration")
+    policy = one(items, "ValidatingAdmissionPolicy", "accelbind-guard-claims")
+    selector = {"key": "accelbind.dev/guard", "operator": "NotIn", "values": ["false"]}
+    of_webhook = [
+        each["namespaceSelector"]
+        for each in configuration["webhooks"]
+        if each["name"] == "guard-claims.accelbind.dev"
+    ]
+    of_policy = policy["spec"]["matchConstraints"]["namespaceSelector"]
+    assert [*of_webhook, of_policy] == [{"matchExpressions": [selector]}] * 2
+    text = (MANIFESTS.parent / "docs" / "accelerators.md").read_text()
+    for line in "\n".join(each["patch"] for each in CLAIMS_PATCHES).splitlines():
+        assert line.strip() in text
+
+
 def test_cert_manager_takes_the_place_of_our_certificates_and_of_all_their_rights() -> None:
     items = rendered("overlays/cert-manager")
     left = [

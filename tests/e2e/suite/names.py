@@ -242,6 +242,8 @@ def by_tenant(cluster: Cluster, item: Json, method: str = "POST") -> str:
 
 
 ANY_CLASS: Final = "may not use DeviceClass"
+EXTENDED: Final = "nvidia.com/of-a-class"
+"""In the guard's list, see `GUARDED`."""
 NOT_BY_NAME: Final = 'admission webhook "guard-claims.accelbind.dev" denied the request'
 
 
@@ -268,6 +270,10 @@ def test_eight_ways_round_the_guard_of_claims_are_refused(guarded: Pods, pods: P
     _says(claim({"exactly": {"deviceClassName": "no-selector"}}), ANY_CLASS)
     by_class = {f"deviceclass.resource.kubernetes.io/{GPU}": 1}
     until(lambda: _says(in_pod(by_class), NOT_BY_NAME), seconds=60, what="the guard")
+    named = {"metadata": {"name": cluster.name("named"), "labels": cluster.labels}}
+    spec = {"spec": {"extendedResourceName": EXTENDED}}
+    cluster.put({"apiVersion": GROUP, "kind": "DeviceClass"} | named | spec)
+    _says(in_pod({EXTENDED: 1}), f"{EXTENDED} is guarded")
     _says(in_pod({}, resourceClaimTemplateName="gpu"), "request a-gpu instead")
     _says(in_pod({}, resourceClaimName="anybodys"), "ResourceClaim/anybodys is guarded")
     elsewhere = claim_of({"exactly": gpu}, pods.namespace, "of-elsewhere")
