@@ -8,7 +8,7 @@ import typer
 
 from accelbind.exits import Exit
 from accelbind.options import switch
-from accelbind.output import Output, OutputFormat, fact_lines, print_result, table_lines
+from accelbind.output import Output, fact_lines, print_result, table_lines
 from accelbind.run import with_settings
 from plugin.settings import PluginSettings
 from services.bitstreams.model import Bitstream, BitstreamKind
@@ -53,7 +53,7 @@ def bitstream() -> None:
 
 
 @app.command()
-def info(files: Files, *, output: Output = OutputFormat.TEXT) -> None:
+def info(files: Files, *, output: Output = "text") -> None:
     """Show the content of bitstream files.
 
     [bold]Example[/bold]
@@ -76,7 +76,7 @@ def install(
         bool,
         switch("--dry-run", help="Check the files, and show where they would go."),
     ] = False,
-    output: Output = OutputFormat.TEXT,
+    output: Output = "text",
     settings: PluginSettings,
 ) -> None:
     """Copy bitstream files to the node's folder.
@@ -100,7 +100,7 @@ def install(
 
 @app.command("list")
 @on_storage
-def list_(*, output: Output = OutputFormat.TEXT, settings: PluginSettings) -> None:
+def list_(*, output: Output = "text", settings: PluginSettings) -> None:
     """Show the bitstreams of this node, and their problems.
 
     [bold]Example[/bold]
@@ -115,7 +115,7 @@ def list_(*, output: Output = OutputFormat.TEXT, settings: PluginSettings) -> No
 
 @app.command()
 @on_storage
-def verify(*, output: Output = OutputFormat.TEXT, settings: PluginSettings) -> None:
+def verify(*, output: Output = "text", settings: PluginSettings) -> None:
     """Read all bitstreams of this node; exit code 1 if one can't be used.
 
     Names everything else in the folder too, such as a bitstream that was copied
@@ -143,7 +143,7 @@ def remove(
     interface: InterfaceId,
     function: FunctionId,
     *,
-    output: Output = OutputFormat.TEXT,
+    output: Output = "text",
     settings: PluginSettings,
 ) -> None:
     r"""Remove a function's bitstream from this node.

@@ -10,7 +10,7 @@ import typer
 
 from accelbind.kubectl import Target
 from accelbind.options import Context, Kubeconfig, file_option, switch
-from accelbind.output import Output, OutputFormat, line_width, print_result, table_lines
+from accelbind.output import Output, line_width, print_result, table_lines
 from accelbind.run import settings_command, with_settings
 from certs import folder, keeper
 from certs.process import run as run_process
@@ -71,7 +71,7 @@ def issue(
             help="DNS name or IP address of the webhook; repeat it for more.",
         ),
     ],
-    output: Output = OutputFormat.TEXT,
+    output: Output = "text",
 ) -> None:
     """Issue a serving certificate, valid for a year, from the folder's own CA.
 
@@ -104,7 +104,7 @@ def show(
     kubeconfig: Kubeconfig = None,
     context: Context = "",
     settings: CertsSettings,
-    output: Output = OutputFormat.TEXT,
+    output: Output = "text",
 ) -> None:
     """Show the certificates: subjects, names, expiry, fingerprints.
 
@@ -131,7 +131,7 @@ def renew(
     context: Context = "",
     ca: Annotated[bool, switch("--ca", help="Replace the CA too.")] = False,
     settings: CertsSettings,
-    output: Output = OutputFormat.TEXT,
+    output: Output = "text",
 ) -> None:
     """Renew the serving certificate now, although it is not due.
 

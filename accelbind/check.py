@@ -22,7 +22,7 @@ from accelbind.options import (
     namespace_option,
     switch,
 )
-from accelbind.output import Output, OutputFormat, print_result, table_lines
+from accelbind.output import Output, print_result, table_lines
 from accelbind.run import with_settings
 from accelbind.survey import Survey, read_folder, survey
 from services.admission.findings import Code, add_advertised, check, resource_uses
@@ -86,7 +86,7 @@ def mappings(
         bool, switch("--list", help="List each mapping with its resource, too.")
     ] = False,
     settings: ReviewSettings,
-    output: Output = OutputFormat.TEXT,
+    output: Output = "text",
 ) -> None:
     """Find what is wrong with mappings.
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from accelbind.exits import Exit
-from accelbind.output import Output, OutputFormat, print_lines, print_result, table_lines
+from accelbind.output import Output, print_lines, print_result, table_lines
 from accelbind.run import with_settings
 from accelbind.suggest_type import suggest
 from services.devices.types.load import LoadedTypes, load_types, parse_types, read_type
@@ -36,7 +36,7 @@ def device_types(
         ),
     ] = "",
     settings: NodeSettings,
-    output: Output = OutputFormat.TEXT,
+    output: Output = "text",
 ) -> None:
     """Find what is wrong with device types.
 

@@ -2,11 +2,10 @@
 
 import time
 from collections.abc import Collection
-from enum import StrEnum
 from http import HTTPStatus
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 import typer
@@ -16,6 +15,7 @@ from accelbind.fleet.command import Filters, show_cluster
 from accelbind.kubectl import Target
 from accelbind.node_devices import NodeDevices
 from accelbind.options import ApiServer, Context, Kubeconfig, Mappings, switch, time_option
+from accelbind.output import output_of
 from accelbind.plain_port import NoAnswer, PlainPort
 from accelbind.run import Given, load_settings, require_folder, with_settings
 from accelbind.survey import read_folder
@@ -40,15 +40,6 @@ _COMPARED: Final = ("root", "kubelet_dir", "mode")
 """Settings that a running plugin may have with other values than were given."""
 
 
-class DevicesFormat(StrEnum):
-    """How to print."""
-
-    TEXT = "text"
-    WIDE = "wide"
-    JSON = "json"
-    YAML = "yaml"
-
-
 def _of_cluster(*flags: str, text: str) -> Any:  # noqa: ANN401 - as `typer.Option`
     return typer.Option(*flags, metavar="NAME", help=text, rich_help_panel=FLEET)
 
@@ -63,9 +54,9 @@ def _of_cluster(*flags: str, text: str) -> Any:  # noqa: ANN401 - as `typer.Opti
 def devices(
     *,
     output: Annotated[
-        DevicesFormat,
-        typer.Option("--output", "-o", help="Output format; wide and yaml are for --cluster."),
-    ] = DevicesFormat.TEXT,
+        Literal["text", "wide", "json", "yaml"],
+        output_of("Output format; wide and yaml are for --cluster."),
+    ] = "text",
     watch: Annotated[
         bool,
         switch("--watch", "-w", help="Keep running, and print after each change."),
@@ -148,7 +139,7 @@ def devices(
         show_cluster(target, filters, output, devices=all_devices)
         return
     of_cluster = filters != Filters() or all_devices or kubeconfig or context
-    if of_cluster or output in {DevicesFormat.WIDE, DevicesFormat.YAML}:
+    if of_cluster or output in {"wide", "yaml"}:
         raise InvalidSettings("these options are for --cluster: see accelbind devices --help")
     files = files or "device_types" in is_given  # a running plugin has its own
     source = DeviceSource(load_settings(PluginSettings, given), is_given, mappings, files=files)
@@ -156,7 +147,7 @@ def devices(
     while True:
         table = source.read()
         if table != last:
-            show(table, as_json=output is DevicesFormat.JSON, watch=watch)
+            show(table, as_json=output == "json", watch=watch)
             last = table
         if not watch:
             return

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 from accelbind.kubectl import Target
 from accelbind.offers import Offer, Offers, read_offers
 from accelbind.options import ApiServer, Context, Kubeconfig, namespace_option
-from accelbind.output import Output, OutputFormat, print_result, table_lines
+from accelbind.output import Output, print_result, table_lines
 from accelbind.run import with_settings
 from accelbind.survey import read_index
 from services.admission.mutate import Policy
@@ -66,7 +66,7 @@ def list_names(
     api_server: ApiServer = "",
     kubeconfig: Kubeconfig = None,
     context: Context = "",
-    output: Output = OutputFormat.TEXT,
+    output: Output = "text",
     settings: ReviewSettings,
 ) -> None:
     """List the names that pods of a namespace can request.

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from accelbind.name_list import list_names
-from accelbind.output import Output, OutputFormat, fact_lines, print_result
+from accelbind.output import Output, fact_lines, print_result
 from services.names import (
     DOMAIN,
     FunctionName,
@@ -35,7 +35,7 @@ def af(
     interface: Interface,
     afu: Annotated[str, typer.Argument(metavar="AFU", help="AFU id, as the interface id.")],
     *,
-    output: Output = OutputFormat.TEXT,
+    output: Output = "text",
 ) -> None:
     r"""Show the resource of a function that nodes of mode af offer.
 
@@ -49,7 +49,7 @@ def af(
 
 
 @app.command("region")
-def region(interface: Interface, *, output: Output = OutputFormat.TEXT) -> None:
+def region(interface: Interface, *, output: Output = "text") -> None:
     """Show the resource of a region that nodes of mode region or regiondevel offer.
 
     [bold]Example[/bold]
@@ -69,7 +69,7 @@ def decode_(
         ),
     ],
     *,
-    output: Output = OutputFormat.TEXT,
+    output: Output = "text",
 ) -> None:
     """Decode a resource name into its ids.
 

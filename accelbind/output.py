@@ -8,8 +8,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from enum import StrEnum
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import typer
 
@@ -30,14 +29,12 @@ _LINE_ENDS: Final = re.compile(r"(?<=[^\s\]])\n(?=[^\s\[])")
 """Between the lines of a paragraph; examples and tables are indented."""
 
 
-class OutputFormat(StrEnum):
-    """How to print."""
-
-    TEXT = "text"
-    JSON = "json"
+def output_of(text: str) -> Any:  # noqa: ANN401 - as `typer.Option`
+    """The option that chooses how to print, with this help."""
+    return typer.Option("--output", "-o", help=text)
 
 
-Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="Output format.")]
+Output: TypeAlias = Annotated[Literal["text", "json"], output_of("Output format.")]
 
 
 def joined(docstring: str | None) -> str:
@@ -78,12 +75,12 @@ def warn(text: object) -> None:
 
 
 def print_result(
-    output: OutputFormat,
+    output: str,
     value: Mapping[str, Any] | Sequence[object],
     lines: Iterable[str | StyledLine],
 ) -> None:
     """Print a value as JSON, or its lines for people."""
-    if output is OutputFormat.JSON:
+    if output == "json":
         print_json(value)
     else:
         print_lines(lines)

@@ -35,7 +35,7 @@ from accelbind.options import (
     namespace_option,
     switch,
 )
-from accelbind.output import Output, OutputFormat, print_result
+from accelbind.output import Output, print_result
 from accelbind.run import Given, load_settings, with_settings
 from certs.settings import NAMESPACE
 from plugin.settings import PluginSettings
@@ -126,7 +126,7 @@ def doctor(
         bool,
         switch("--verbose", "-v", help="List all checks and all that they found."),
     ] = False,
-    output: Output = OutputFormat.TEXT,
+    output: Output = "text",
     api_server: ApiServer = "",
     kubeconfig: Kubeconfig = None,
     context: Context = "",

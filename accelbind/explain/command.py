@@ -3,9 +3,8 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import typer
 
@@ -27,7 +26,7 @@ from accelbind.options import (
     manifests_option,
     namespace_option,
 )
-from accelbind.output import print_json
+from accelbind.output import output_of, print_json
 from accelbind.run import with_settings
 from accelbind.survey import read_mappings
 from services.kube.access import Access
@@ -39,14 +38,6 @@ from webhook.settings import ReviewSettings
 _SEES_THE_PERSON: Final = (
     "note: policies that look at the user saw you, not the controller that creates such pods"
 )
-
-
-class ExplainFormat(StrEnum):
-    """How to print answers."""
-
-    TEXT = "text"
-    JSON = "json"
-    YAML = "yaml"
 
 
 @dataclass(slots=True)
@@ -91,8 +82,8 @@ def explain(
         ),
     ] = None,
     output: Annotated[
-        ExplainFormat, typer.Option("--output", "-o", help="Output format; yaml is the pods.")
-    ] = ExplainFormat.TEXT,
+        Literal["text", "json", "yaml"], output_of("Output format; yaml is the pods.")
+    ] = "text",
     settings: ReviewSettings,
 ) -> None:
     """Show what becomes of a pod, and why.
@@ -179,11 +170,11 @@ def _read(paths: Sequence[Path]) -> _Manifests:
     return read
 
 
-def _print(output: ExplainFormat, answers: Sequence[Answer], manifests: _Manifests) -> None:
-    if output is ExplainFormat.JSON:
+def _print(output: str, answers: Sequence[Answer], manifests: _Manifests) -> None:
+    if output == "json":
         items = [*map(as_object, answers)]
         print_json({"items": items, "withoutPods": manifests.others})
-    elif output is ExplainFormat.YAML:
+    elif output == "yaml":
         print_yaml(answers)
     else:
         several = len({*manifests.files}) > 1

@@ -3,10 +3,9 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import nullcontext
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import typer
 
@@ -17,8 +16,8 @@ from accelbind.node_devices import NodeDevices
 from accelbind.options import default_note, namespace_option, switch, time_option
 from accelbind.output import (
     Output,
-    OutputFormat,
     fact_lines,
+    output_of,
     print_lines,
     print_result,
     table_lines,
@@ -79,22 +78,6 @@ ShortTimeout = Annotated[float, time_option("--timeout", _TIMEOUT_HELP, "10s")]
 TIMEOUT: Final = 60.0
 
 
-class ListedKind(StrEnum):
-    """Kinds of devices."""
-
-    FME = "fme"
-    PORT = "port"
-    FUNCTION = "function"
-
-
-class ListFormat(StrEnum):
-    """How to print the list."""
-
-    TEXT = "text"
-    JSON = "json"
-    MAPPING = "mapping"
-
-
 on_root = with_settings(PluginSettings, "root")
 on_cards = with_settings(PluginSettings, "root", "mode", "kubelet_dir", "pod_logs_dir")
 on_state = with_settings(PluginSettings, "root", "state_dir")
@@ -125,16 +108,14 @@ def fpga() -> None:
 def list_(
     *,
     kind: Annotated[
-        ListedKind | None,
+        Literal["fme", "port", "function"] | None,
         typer.Option(help=f"Only FMEs, ports or virtual functions. {default_note('all')}"),
     ] = None,
     settings: PluginSettings,
     output: Annotated[
-        ListFormat,
-        typer.Option(
-            "--output", "-o", help="Output format; mapping is YAML for kubectl apply, by --mode."
-        ),
-    ] = ListFormat.TEXT,
+        Literal["text", "json", "mapping"],
+        output_of("Output format; mapping is YAML for kubectl apply, by --mode."),
+    ] = "text",
     namespace: Annotated[
         str | None, namespace_option("With -o mapping: namespace of the mappings.", "none")
     ] = None,
@@ -149,7 +130,7 @@ def list_(
       accelbind fpga list --kind port
       accelbind fpga list -o mapping -n team-a > mappings.yaml
     """
-    is_mapping = output is ListFormat.MAPPING
+    is_mapping = output == "mapping"
     if is_mapping and kind is not None:
         raise InvalidSettings("--kind does not apply to -o mapping: mappings are of ports")
     if namespace is not None and not is_mapping:
@@ -165,7 +146,7 @@ def list_(
         return
     rows = [each for each in show.list_devices(inventory) if kind in (None, each["kind"])]
     lines = table_lines(show.HEADINGS, map(show.row, rows)) if rows else ()
-    print_result(OutputFormat(output), rows, lines)
+    print_result(output, rows, lines)
 
 
 def _inventory(settings: PluginSettings) -> Inventory:
@@ -184,7 +165,7 @@ def info(
     device: Device,
     *,
     settings: PluginSettings,
-    output: Output = OutputFormat.TEXT,
+    output: Output = "text",
     timeout: ShortTimeout = 10.0,
 ) -> None:
     """Show all that is known of an FME or a port.
@@ -219,7 +200,7 @@ def program(
     ] = False,
     settings: PluginSettings,
     timeout: Timeout = TIMEOUT,
-    output: Output = OutputFormat.TEXT,
+    output: Output = "text",
 ) -> None:
     """Program the function of a bitstream into a port.
 
@@ -256,7 +237,7 @@ def reset(
     *,
     settings: PluginSettings,
     timeout: Timeout = TIMEOUT,
-    output: Output = OutputFormat.TEXT,
+    output: Output = "text",
 ) -> None:
     """Reset a port and its function, unless it is open.
 
@@ -281,7 +262,7 @@ def rebind(
     ] = False,
     settings: PluginSettings,
     timeout: Timeout = TIMEOUT,
-    output: Output = OutputFormat.TEXT,
+    output: Output = "text",
 ) -> None:
     """Bind the driver of a card anew, which enables its ports.
 
@@ -296,7 +277,7 @@ def rebind(
     """
     programmer = _programmer(context, settings, timeout)
     interrupted = interruption(card, settings)
-    print_lines(show.interruption(interrupted) if output is OutputFormat.TEXT else ())
+    print_lines(show.interruption(interrupted) if output == "text" else ())
 
     def withdraw(leaving: Card) -> None:
         if not force:
@@ -320,7 +301,7 @@ def clear_errors(
     *,
     settings: PluginSettings,
     timeout: Timeout = TIMEOUT,
-    output: Output = OutputFormat.TEXT,
+    output: Output = "text",
 ) -> None:
     """Clear the errors that an FME or a port reports.
 
@@ -342,7 +323,7 @@ def clear_errors(
     name, cleared = in_time(device, clear, timeout)
     lines = ["{register} of {device}: {value} cleared".format_map(each) for each in cleared]
     print_result(output, {"device": name, "cleared": cleared}, lines or [f"{name} has no errors"])
-    for each in cleared if output is OutputFormat.TEXT else ():
+    for each in cleared if output == "text" else ():
         if each["now"] not in {"0x0", None}:
             warn(f"{each['register']} reads {each['now']} again")
 
@@ -369,7 +350,7 @@ def move(
     port: PortNumber = 0,
     settings: PluginSettings,
     timeout: Timeout = TIMEOUT,
-    output: Output = OutputFormat.TEXT,
+    output: Output = "text",
 ) -> None:
     """Move a port between a card's physical function and its virtual ones."""
     programmer = _programmer(context, settings, timeout)

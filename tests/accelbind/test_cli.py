@@ -13,7 +13,7 @@ import pytest
 import typer
 
 from accelbind import __version__, cli, entry
-from accelbind.output import Output, OutputFormat, styled
+from accelbind.output import Output, styled
 from services.process.errors import (
     ClusterError,
     DeviceBusy,
@@ -37,7 +37,7 @@ def command(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
 
 
 def raising(error: BaseException) -> object:
-    def it(*, output: Output = OutputFormat.TEXT) -> None:  # noqa: ARG001 - read from the words
+    def it(*, output: Output = "text") -> None:  # noqa: ARG001 - read from the words
         """Fail."""
         raise error
 

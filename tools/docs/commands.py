@@ -2,9 +2,8 @@
 
 import re
 from collections.abc import Callable
-from enum import Enum, EnumType
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args, get_origin
 
 from typer.main import get_command
 
@@ -98,7 +97,7 @@ def _row(param: Any) -> tuple[str, ...]:  # noqa: ANN401 - the same
         shown = ", ".join(map(code, flags[:-1])) + (", " if flags[1:] else "")
         shown += code(f"{flags[-1]}{value}")
     kind = param.type_descriptor.annotation
-    choices = [code(str(each.value)) for each in _members(kind)]
+    choices = map(code, _choices(kind))
     said = _DEFAULT.search(param.help or "")
     variable = f"Variable: {code(param.envvar)}." if param.envvar else ""
     words = f"{_DEFAULT.sub('', param.help or '')} {', '.join(choices)} {variable}".strip()
@@ -114,9 +113,10 @@ def _default(param: Any) -> str:  # noqa: ANN401 - the same
         return ""
     if param.default is True:
         return "yes"
-    value = param.default.value if isinstance(param.default, Enum) else param.default
-    return code(f"{value:g}" if isinstance(value, float) else str(value))
+    return code(f"{param.default:g}" if isinstance(param.default, float) else str(param.default))
 
 
-def _members(kind: object) -> list[Enum]:
-    return list(kind) if isinstance(kind, EnumType) else []
+def _choices(kind: object) -> list[str]:
+    """The words that an option takes, of a `Literal` that may be optional."""
+    kinds = (kind, *get_args(kind))
+    return [word for each in kinds if get_origin(each) is Literal for word in get_args(each)]
