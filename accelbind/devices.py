@@ -23,7 +23,7 @@ from plugin.dra.book import FOLDER as CLAIMS
 from plugin.dra.book import ClaimBook
 from plugin.settings import PluginSettings
 from services.devices.hardware.sysfs import Sysfs
-from services.devices.reasons import with_remedy
+from services.devices.reasons import advised
 from services.devices.types.discover import SysTree
 from services.devices.types.load import load_types
 from services.devices.types.misses import find_misses
@@ -181,7 +181,7 @@ class DeviceSource:
             table = self._from_files(f"{error}; so this is from the files, with the health of now")
         if (types := self._settings.device_types) is not None:
             misses = find_misses(SysTree(Sysfs(self._settings.root)), load_types(types).types)
-            problems = (*table.problems, *(each.text for each in misses))
+            problems = (*table.problems, *misses)
             table = msgspec.structs.replace(table, problems=problems)
         if self._mappings is None:
             return table
@@ -219,7 +219,7 @@ class DeviceSource:
             rows(now.ledger.offer, claims.holders(held)),
             (
                 *filter(None, [note, now.ledger.error]),
-                *map(with_remedy, now.inventory.problems),
+                *map(advised, now.inventory.problems),
                 *now.holders.problems,
                 *claims.unreadable(),
             ),

@@ -10,7 +10,7 @@ from plugin.face import Face
 from plugin.node_process import NodeProcess
 from plugin.settings import Api, PluginSettings
 from services.containers.holders import Holders
-from services.devices.reasons import with_remedy
+from services.devices.reasons import advised
 from services.node.table import FROM_DRA, FROM_PLUGIN, rows
 from services.process.http import Route, own_version
 
@@ -61,7 +61,7 @@ class Probes:
             holders, unknown = await face.holders()
             inventory = face.node.state.inventory
             problems += self._process.files.errors
-            problems += map(with_remedy, inventory.problems if inventory else ())
+            problems += map(advised, inventory.problems if inventory else ())
             problems += unknown
         offered = rows(face.node.state.advertised, holders) if face else ()
         source = SOURCES[self._settings.api]

@@ -305,6 +305,6 @@ def remedy(reason: str) -> str:
     return known.todo if known else OTHERWISE
 
 
-def with_remedy(problem: Problem) -> str:
+def advised(problem: Problem) -> str:
     """A problem of a node, and the advice for it, as one text."""
     return f"{problem.text}: {remedy(problem.code)}"

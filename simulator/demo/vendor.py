@@ -36,7 +36,7 @@ def read(types: Path, root: Path) -> OwnPods:
     offer = step(Ledger(Rules(PluginMode.NONE)), Reading(holders={}, types=found), 0).offer
     problems = [
         *(each.text for each in found.problems),
-        *(each.text for each in find_misses(SysTree(Sysfs(root)), loaded.types)),
+        *find_misses(SysTree(Sysfs(root)), loaded.types),
         *(
             f"{each.id} of device type {each.type}: {reason.text}"
             for each in (*offer.devices(), *offer.not_offered)

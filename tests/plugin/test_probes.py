@@ -15,7 +15,7 @@ from plugin.probes import Probes
 from plugin.process import Plugin
 from plugin.settings import PluginSettings
 from services.devices.model import Device, Inventory, PluginMode
-from services.devices.reasons import with_remedy
+from services.devices.reasons import advised
 from services.devices.resources import AdvertisedResources
 from services.node.kept_files import KeptFiles
 from services.node.metrics import NodeMetrics
@@ -126,4 +126,4 @@ async def test_the_devices_come_with_all_that_is_wrong_on_the_node(face: DeviceP
     status, text = await probes.devices()
     answer = json.loads(text)
     assert (status, [each["device"] for each in answer["devices"]]) == (200, ["p0"])
-    assert answer["problems"][:2] == ["no thread", with_remedy(*NO_CARDS.problems)]
+    assert answer["problems"][:2] == ["no thread", advised(*NO_CARDS.problems)]

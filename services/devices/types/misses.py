@@ -5,7 +5,6 @@ Only ids, links and listings are read, which no driver's code answers.
 
 import difflib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from services.devices.types.discover import SysTree
 from services.devices.types.facts import Subject
@@ -16,18 +15,8 @@ from services.process.text import listing, quote
 _SHOWN = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Miss:
-    """A type that matches nothing."""
-
-    type: str
-    text: str
-    is_near: bool
-    """Whether something alike is here, so that the type may be wrong."""
-
-
-def find_misses(tree: SysTree, types: Iterable[DeviceType]) -> Iterator[Miss]:
-    """Yield the types that name nothing of a node."""
+def find_misses(tree: SysTree, types: Iterable[DeviceType]) -> Iterator[str]:
+    """Yield why types name nothing of a node, a sentence each."""
     for each in types:
         terms = each.spec.match
         if any(is_named(term, tree.facts(one)) for term in terms for one in tree.subjects(term)):
@@ -35,8 +24,7 @@ def find_misses(tree: SysTree, types: Iterable[DeviceType]) -> Iterator[Miss]:
         reasons = [*dict.fromkeys(_why(tree, term) for term in terms)]
         near = [text for text, is_near in reasons if is_near]
         shown = near or [text for text, _ in reasons]
-        text = f"device type {each.name} matches nothing: {'; '.join(shown[:_SHOWN])}"
-        yield Miss(each.name, text, is_near=bool(near))
+        yield f"device type {each.name} matches nothing: {'; '.join(shown[:_SHOWN])}"
 
 
 def _why(tree: SysTree, term: Term) -> tuple[str, bool]:
