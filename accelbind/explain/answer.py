@@ -15,6 +15,7 @@ from services.mappings.model import Mapping as OneMapping
 from services.pods.known_fields import manifest_problems, null_quantities
 from services.pods.manifests import FoundPod, Object
 from services.pods.reasons import ReviewReason
+from services.process.problem import Problem
 from services.process.text import plain, words
 
 PATCHED: Final = "patched"
@@ -33,17 +34,6 @@ _ADDED: Final = words(
 """Fields that admission adds to some pods; others have defaults, which all pods get."""
 _OF_ALL_PODS: Final = ("kube-api-access-", "node.kubernetes.io/")
 """How the names of volumes, and the keys of tolerations, begin that all pods get."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """Why a pod is refused, or stays as it is."""
-
-    code: str
-    container: str
-    message: str
-    by: str = ""
-    """Who refuses it on the cluster; empty for accelbind's webhook, evaluated here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +68,11 @@ class Answer:
     found: FoundPod
     namespace: str
     outcome: str
-    reasons: tuple[Reason, ...] = ()
+    reasons: tuple[Problem, ...] = ()
+    """Why it is refused, or stays as it is; subjects are containers."""
     message: str = ""
+    author: str = ""
+    """Who refuses it on the cluster; empty for accelbind's webhook, evaluated here."""
     rewrites: tuple[Rewrite, ...] = ()
     warnings: tuple[str, ...] = ()
     is_of_cluster: bool = False
@@ -109,7 +102,7 @@ def evaluated(one: Explained, *, assumed: str = "") -> Answer:
     result, found = one.result, one.found
     problems = tuple(manifest_problems(found))
     if isinstance(result, Refused):
-        reasons = tuple(Reason(each.code, each.subject, each.text) for each in result.refusals)
+        reasons = tuple(result.refusals)
         return Answer(
             *(found, one.namespace, REFUSED, reasons, result.message),
             warnings=problems,
@@ -117,7 +110,7 @@ def evaluated(one: Explained, *, assumed: str = "") -> Answer:
         )
     warnings, pod = (*result.warnings, *problems), pod_of(found, one.namespace)
     if isinstance(result, Unchanged):
-        reason = Reason(result.reason, "", _WHY_UNCHANGED[result.reason])
+        reason = Problem(result.reason, _WHY_UNCHANGED[result.reason])
         return Answer(
             *(found, one.namespace, UNCHANGED, (reason,)),
             warnings=warnings,
@@ -156,9 +149,10 @@ def answered(
     """The answer of the API server; `index` has the mappings that may be read."""
     nulls = tuple(null_quantities(found))
     if isinstance(result, Denied):
-        reason = Reason(result.code, "", result.message, by=result.author)
+        reason = Problem(result.code, result.message)
         return Answer(
             *(found, namespace, REFUSED, (reason,), result.message),
+            author=result.author,
             warnings=nulls,
             is_of_cluster=True,
         )

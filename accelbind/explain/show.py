@@ -9,7 +9,7 @@ import msgspec
 import typer
 import yaml
 
-from accelbind.explain.answer import PATCHED, REFUSED, Answer, ExplainedClaim, Reason, Rewrite
+from accelbind.explain.answer import PATCHED, REFUSED, Answer, ExplainedClaim, Rewrite
 from accelbind.output import StyledLine, print_lines, styled
 from services.mappings.accelerator import Effects
 from services.mappings.model import Mapping, Mode, Resolution
@@ -33,8 +33,8 @@ def as_object(answer: Answer) -> dict[str, Any]:
         "template": found.template_at,
         "outcome": answer.outcome,
         "reasons": [
-            {"code": each.code, "container": each.container, "message": each.message}
-            | ({"by": each.by} if each.by else {})
+            {"code": each.code, "container": each.subject, "message": each.text}
+            | ({"by": answer.author} if answer.author else {})
             for each in answer.reasons
         ],
         "message": answer.message,
@@ -103,22 +103,18 @@ def _lines(answer: Answer, place: str) -> Iterator[str | StyledLine]:
         title += "its pods would be "
     if answer.outcome == REFUSED:
         yield "red", f"{title}refused"
-        yield from map(_refusal_line, answer.reasons)
+        by = f"by {answer.author}: " if answer.author else ""
+        yield from (f"  ✗ {by}{each.text} [{each.code}]" for each in answer.reasons)
     elif answer.outcome == PATCHED:
         yield "green", f"{title}admitted, {'rewritten' if answer.rewrites else 'changed'}"
         for rewrite in answer.rewrites:
             yield from _rewrite_lines(rewrite)
     else:
         yield "green", f"{title}admitted unchanged"
-        yield from (f"  {each.message}" for each in answer.reasons)
+        yield from (f"  {each.text}" for each in answer.reasons)
     yield from (("yellow", f"  warning: {warning}") for warning in answer.warnings)
     if answer.assumed:
         yield "yellow", f"  assumed: {answer.assumed}"
-
-
-def _refusal_line(reason: Reason) -> str:
-    by = f"by {reason.by}: " if reason.by else ""
-    return f"  ✗ {by}{reason.message} [{reason.code}]"
 
 
 def _claim_line(one: ExplainedClaim) -> str:
