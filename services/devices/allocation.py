@@ -69,9 +69,9 @@ def require_distinct_paths(who: str, devices: Iterable[Device]) -> None:
             place, other = known.setdefault(node.container_path, (node.place, device.id))
             if place != node.place:
                 raise NotAllowed(
-                    f"{who} can't have {other} and {device.id} together: their device type makes"
-                    f" both /dev/{place} and /dev/{node.place} {node.container_path} in the"
-                    " container; request one"
+                    f"{who} can't have {other} and {device.id} together: /dev/{place} and"
+                    f" /dev/{node.place} would both be {node.container_path} in the container;"
+                    " request one"
                 )
 
 

@@ -293,11 +293,8 @@ NAME = "a name of lower-case letters, digits and - that starts with a letter, ot
 def test_all_findings_of_a_file_have_their_lines_in_words(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text(FAULTY)
     expected = [
-        (18, "status", "there is no such field"),
         (3, "metadata.name", f"must be {NAME}"),
         (5, "spec.mount", "there is no such field"),
-        (17, "spec.resource", "name is missing"),
-        (16, "spec.sharing.replicas", "Expected `int` <= 128"),
         (7, "spec.match[0].pci.devise", "there is no such field; did you mean device?"),
         (
             *(9, "spec.match[1].pci.vendor[0]"),
@@ -306,6 +303,9 @@ def test_all_findings_of_a_file_have_their_lines_in_words(tmp_path: Path) -> Non
         (11, "spec.attributes[0].type", "must be bool, int or string, not 'float'"),
         (14, "spec.nodes", "must be a list, in [], not `object`"),
         (15, "spec.env[0].name", "Expected `str`, got `int`: put it into quotes"),
+        (16, "spec.sharing.replicas", "Expected `int` <= 128"),
+        (17, "spec.resource", "name is missing"),
+        (18, "status", "there is no such field"),
     ]
     for path in (tmp_path, tmp_path / "x.yaml"):
         done = run("check", "device-types", path, "-o", "json")

@@ -154,13 +154,12 @@ def _parse(
         text = "a file has one device type: use a file each"
         return [FileProblem(name, others[0].line, "", text)]
     if problems := find_problems(document.value, domains=domains, allowed=allowed):
-        return [
-            FileProblem(
-                *(name, _line_of(content, each.field) or document.line),
-                *(each.field, each.message),
-            )
-            for each in problems
+        lines = [_line_of(content, each.field) or document.line for each in problems]
+        found = [
+            FileProblem(name, line, each.field, each.message)
+            for line, each in zip(lines, problems, strict=True)
         ]
+        return sorted(found, key=lambda each: each.line)
     return parse(document.value, domains=domains, allowed=allowed)
 
 

@@ -187,7 +187,7 @@ def _path_problem(path: str, allowed: Collection[str] = SETTINGS) -> str:
     examples = (each for each in denied_examples() if fnmatchcase(each, name))
     for each in (*examples, *filled):
         if why := denied_name(each, allowed):
-            return why if each == name else f"would be /dev/{each}: {why}"
+            return f"{'is refused' if each == name else f'would be /dev/{each}'}: {why}"
     return ""
 
 

@@ -2,8 +2,9 @@
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Iterator
-from typing import Any, Final, get_args
+from collections.abc import Callable, Collection
+from types import UnionType
+from typing import Annotated, Any, Final, get_args, get_origin
 
 import msgspec
 
@@ -81,58 +82,67 @@ _PARTS: Final[dict[str, type[msgspec.Struct]]] = {
     "env": Variable,
 }
 """The objects of a file, by the field that they are in."""
-_LISTED: Final = ("match", "attributes", "health", "nodes", "env")
 _MOST: Final = 20
 
 
 def find_problems(
     value: object, *, domains: tuple[str, ...] = (), allowed: Collection[str] = SETTINGS
 ) -> list[InvalidType]:
-    """Return what is wrong with a device type: a problem of each of its parts, or of the whole."""
-    found = [*_of_parts(value)]
-    try:
-        parse(value, domains=domains, allowed=allowed)
-    except InvalidType as error:
-        if error.field not in {each.field for each in found}:
+    """Return what is wrong with a device type: with each of its fields, or with the whole."""
+    found = _of_struct(value, DeviceType, "")
+    if not found:
+        try:
+            parse(value, domains=domains, allowed=allowed)
+        except InvalidType as error:
             found.append(error)
     return found[:_MOST]
 
 
-def _of_parts(value: object) -> Iterator[InvalidType]:
-    if not isinstance(value, dict):
-        return
-    spec = value.get("spec")
-    yield from _unknown(value, "")
-    yield from _of_part(value, "metadata", "")
-    if isinstance(spec, dict):
-        yield from _unknown(spec, "spec")
-        for name in ("resource", "sharing", *_LISTED):
-            yield from _of_part(spec, name, "spec.")
+def _of_struct(value: object, kind: type[msgspec.Struct], place: str) -> list[InvalidType]:
+    """What is wrong with an object: with its fields, or else with what they are together."""
+    found: list[InvalidType] = []
+    if isinstance(value, dict):
+        fields = {each.encode_name: each for each in msgspec.structs.fields(kind)}
+        for name, part in value.items():
+            if name in fields:
+                found += _of_field(part, fields[name].type, f"{place}.{name}".removeprefix("."))
+            else:
+                found.append(_invalid(f"Object contains unknown field `{name}`", place))
+        if value.keys() <= fields.keys():  # another may be one that is missing, misspelt
+            missing = (name for name, each in fields.items() if each.required and name not in value)
+            found += (
+                _invalid(f"Object missing required field `{name}`", place) for name in missing
+            )
+    return found or _of_value(value, kind, place)
 
 
-def _unknown(value: dict[object, object], place: str) -> Iterator[InvalidType]:
-    for name in value:
-        if name not in _part_of(place).__struct_encode_fields__:
-            yield _invalid(f"Object contains unknown field `{name}`", place)
+def _of_field(value: object, kind: Any, place: str) -> list[InvalidType]:  # noqa: ANN401 - a type
+    inner, is_list = _struct_in(kind)
+    found: list[InvalidType] = []
+    if inner is not None and not is_list and value is not None:
+        found = _of_struct(value, inner, place)
+    elif inner is not None and isinstance(value, list):
+        items = (_of_struct(each, inner, f"{place}[{n}]") for n, each in enumerate(value))
+        found = [problem for each in items for problem in each]
+    return found or _of_value(value, kind, place)
 
 
-def _of_part(value: dict[object, object], name: str, root: str) -> Iterator[InvalidType]:
-    """Yield what is wrong with an object in a field, or with each object of its list."""
-    part = value.get(name)
-    if part is None:
-        return
-    is_list = name in _LISTED and isinstance(part, list)
-    items = enumerate(part) if is_list and isinstance(part, list) else ()
-    places = [(f"{root}{name}[{number}]", each) for number, each in items]
-    of: Any = _PARTS[name]
-    if not is_list:
-        places = [(f"{root}{name}", part)]
-        of = tuple[of, ...] if name in _LISTED else of
-    for place, each in places:
-        try:
-            msgspec.convert(each, of)
-        except msgspec.ValidationError as error:
-            yield _invalid(str(error), place)
+def _of_value(value: object, kind: Any, place: str) -> list[InvalidType]:  # noqa: ANN401 - a type
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        return [_invalid(str(error), place)]
+    return []
+
+
+def _struct_in(kind: Any) -> tuple[type[msgspec.Struct] | None, bool]:  # noqa: ANN401 - a type
+    """The kind of objects in a field, if it has any, and whether the field is a list of them."""
+    if get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    is_list = get_origin(kind) is tuple
+    inner = get_args(kind)[0] if is_list or get_origin(kind) is UnionType else kind
+    is_struct = isinstance(inner, type) and issubclass(inner, msgspec.Struct)
+    return (inner if is_struct else None), is_list
 
 
 def _invalid(text: str, root: str = "") -> InvalidType:
