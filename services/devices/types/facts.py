@@ -1,5 +1,6 @@
 """Attributes that need no declaration: the kernel knows them of every device."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -8,6 +9,8 @@ from services.devices.hardware.iommu import group_of
 from services.devices.hardware.pci import address_in, numa_node, pcie_root, read_hex, read_ids
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.model import Value
+
+_INTERFACE: Final = re.compile(r"/\d+-[\d.]+:\d+\.(\d{1,3})(?=/|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,11 @@ def _numa_node(files: Sysfs, subject: Subject) -> int | None:
     return numa_node(files, function) if function else None
 
 
+def _usb_interface(_: Sysfs, subject: Subject) -> int | None:
+    found = _INTERFACE.findall(subject.folder) if subject.usb else []
+    return int(found[-1]) if found else None
+
+
 def _is_virtual(files: Sysfs, subject: Subject) -> bool | None:
     return bool(files.link(f"{subject.pci}/physfn")) if subject.pci else None
 
@@ -91,4 +99,5 @@ _READERS: Final[dict[str, Callable[[Sysfs, Subject], Value | None]]] = {
     "iommuGroup": lambda files, of: group_of(files, of.pci) if of.pci else "",
     "usbSerial": lambda files, of: files.text(f"{of.usb}/serial") if of.usb else "",
     "usbPath": lambda _, subject: last_step(subject.usb),
+    "usbInterface": _usb_interface,
 }

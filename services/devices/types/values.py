@@ -24,6 +24,10 @@ BUILT_IN_MEANINGS: Final[dict[str, tuple[type, str]]] = {
     "afuID": (str, "Function behind a virtual function of an OFS card."),
     "usbSerial": (str, "Serial number on USB."),
     "usbPath": (str, "Port on USB: `3-1.2`."),
+    "usbInterface": (
+        int,
+        "Number of the interface on USB that a class entry is of: 2 of `1-1:1.2`.",
+    ),
     "virtualFunction": (bool, "Whether a PCI function is a virtual one."),
     "numaNode": (int, "NUMA node of the PCI function, or of the USB controller."),
 }

@@ -191,6 +191,24 @@ def test_the_physical_function_and_the_device_may_be_read(tree: DeviceTree, type
     assert dict(device.envs)["MODE"] == "7"
 
 
+def test_one_of_several_terminals_is_named_by_its_interface(tree: DeviceTree, types: Types) -> None:
+    folder = tree.usb("3-1.2", "2c7c:0125", "bus/usb/003/004", "189:259")
+    for number in range(4):
+        name = f"ttyUSB{number + 4}"
+        tree.entry(f"{folder}/3-1.2:1.{number}/{name}", "tty", name, f"188:{number}")
+    term = {
+        "usb": {"vendor": ["2c7c"]},
+        "class": {"name": "tty"},
+        "where": [{"attribute": "usbInterface", "equals": 2}],
+    }
+    write(types, {"match": [term], "nodes": [{"own": True, "as": "/dev/modem0"}]})
+    (device,) = types.scan().devices
+    assert (device.id, [each.name for each in device.nodes]) == ("3-1-2", ["ttyUSB6"])
+    write(types, {"match": [term | {"class": {"name": "none"}}, {"usb": {"vendor": ["2c7c"]}}]})
+    (device,) = types.scan().devices
+    assert [each.name for each in device.nodes] == ["bus/usb/003/004"]
+
+
 CARD = {
     "match": [{"pci": {"vendor": ["10ee"]}}],
     "attributes": [{"name": "ready", "file": "ready", "type": "bool"}],
