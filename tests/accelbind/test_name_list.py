@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,12 +23,6 @@ pytestmark = pytest.mark.anyio
 
 GPU, REGION = "nvidia.com/gpu", "fpga.intel.com/region-ce48969398f05f33946d560708be108a"
 INTERFACE = "ce48969398f05f33946d560708be108a"
-
-
-@pytest.fixture
-async def api(tmp_path: Path) -> AsyncIterator[ApiServerStandIn]:
-    async with ApiServerStandIn(tmp_path) as started:
-        yield started
 
 
 def node(name: str, amounts: Json, *, unschedulable: bool = False, **labels: str) -> Json:

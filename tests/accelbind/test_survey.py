@@ -1,8 +1,5 @@
 """What a cluster is found to hold, over real TLS against the API server stand-in."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
 from accelbind.survey import Survey, survey
@@ -18,12 +15,6 @@ from tests.accelbind.doctor import answers
 from tests.simulator.apiserver.support import PHYSICAL, Json, function, node_with, pod
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def api(tmp_path: Path) -> AsyncIterator[ApiServerStandIn]:
-    async with ApiServerStandIn(tmp_path) as running:
-        yield running
 
 
 async def look(

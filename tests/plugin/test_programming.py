@@ -37,39 +37,14 @@ def programmed(driver: DriverStandIn) -> list[str]:
     return [each.afu_id for each in driver.programmed]
 
 
-async def test_a_container_starts_once_its_function_was_programmed(
+async def test_a_container_starts_once_every_port_of_its_region_has_its_function_and_is_reset(
     bed: Bed, driver: DriverStandIn
 ) -> None:
-    bed.rack.add_card(CardSpec(driver="opae", afu_ids=(NLB0,)))
-    bed.install(NLB3)
+    """The container gets all ports, and its namespace may not map what is in the others."""
+    add_card(bed, NLB3, NLB0)
+    bed.record_ports()
     told: list[EventRecord] = []
     async with bed.running(MODE, events=told) as plugin:
-        assert (await bed.wants("p", NLB3))["c"].running
-        port = "intel-fpga-port.0"
-        assert [(each.what, each.port, each.afu_id) for each in driver.done] == [
-            ("programmed", port, NLB3),
-            ("reset", port, NLB3),
-        ]
-        sample = plugin.process.registry.get_sample_value
-        assert sample("accelbind_programmings_total", {"outcome": "programmed"}) == 1
-        labels = {"interface": A10_INTERFACE, "afu": NLB3}
-        assert sample("accelbind_programming_seconds_sum", labels)
-        await bed.offers(1, REGION)
-    (event,) = (each for each in told if each.object.kind == "Pod")
-    about = event.object
-    assert (about.namespace, about.name, about.uid) == ("ns", "p", "uid-of-p")
-    assert (event.reason, event.warning) == ("Programmed", False)
-    assert event.message == (
-        f'container "c" of pod ns/p: AFU {NLB3} programmed into intel-fpga-fme.0 ({port})'
-    )
-
-
-async def test_a_missing_bitstream_is_named_in_the_pods_events_and_heals_once_installed(
-    bed: Bed,
-) -> None:
-    add_card(bed, NLB3)
-    told: list[EventRecord] = []
-    async with bed.running(MODE, events=told):
         started = await bed.wants("p", NLB0)
         assert not started["c"].started
         assert "code = NotFound" in bed.said
@@ -78,23 +53,6 @@ async def test_a_missing_bitstream_is_named_in_the_pods_events_and_heals_once_in
             f" {bed.folder / 'bitstreams'} on node n1 for dfl-port.0 of region dfl-fme.0; install"
             " it with: accelbind bitstream install FILE"
         ) in bed.said
-        bed.install(NLB0)
-        await bed.runs(started)
-    failed = next(each for each in told if each.object.kind == "Pod")
-    assert (failed.reason, failed.warning) == ("ProgrammingFailed", True)
-    assert "no bitstream for AFU" in failed.message
-
-
-async def test_every_port_of_a_region_carries_what_was_asked_for_and_is_reset(
-    bed: Bed, driver: DriverStandIn
-) -> None:
-    """The container gets all ports, and its namespace may not map what is in the others."""
-    add_card(bed, NLB3, NLB0)
-    bed.record_ports()
-    async with bed.running(MODE):
-        started = await bed.wants("p", NLB0)
-        assert not started["c"].started
-        assert "on node n1 for dfl-port.0 of region dfl-fme.0; install it with" in bed.said
         assert driver.done == []
         bed.install(NLB0)
         await bed.runs(started)
@@ -105,6 +63,20 @@ async def test_every_port_of_a_region_carries_what_was_asked_for_and_is_reset(
         ]
         nodes = sorted(each.container_path for each in started["c"].granted.devices)
         assert nodes == ["/dev/dfl-port.0", "/dev/dfl-port.1"]
+        sample = plugin.process.registry.get_sample_value
+        assert sample("accelbind_programmings_total", {"outcome": "programmed"}) == 1
+        labels = {"interface": A10_INTERFACE, "afu": NLB0}
+        assert sample("accelbind_programming_seconds_sum", labels)
+        await bed.offers(1, REGION)
+    failed, *_, event = (each for each in told if each.object.kind == "Pod")
+    assert (failed.reason, failed.warning) == ("ProgrammingFailed", True)
+    assert "no bitstream for AFU" in failed.message
+    about = event.object
+    assert (about.namespace, about.name, about.uid) == ("ns", "p", "uid-of-p")
+    assert (event.reason, event.warning) == ("Programmed", False)
+    assert event.message == (
+        f'container "c" of pod ns/p: AFU {NLB0} programmed into dfl-fme.0 (dfl-port.0)'
+    )
 
 
 # User clocks -------------------------------------------------------------------------------------

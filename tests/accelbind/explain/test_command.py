@@ -441,6 +441,7 @@ def test_a_guard_is_explained_for_the_pod_after_its_patch(explain: Explain, maps
 
 TYPED = "device.accelbind.dev/x"
 CLASS = "deviceclass.resource.kubernetes.io/gpu"
+OURS = "fpga.intel.com/nlb0-af"
 
 
 @pytest.mark.parametrize(
@@ -449,7 +450,7 @@ CLASS = "deviceclass.resource.kubernetes.io/gpu"
         *[
             (f"resources: {{{part}: {{{key}: 1}}}}", f"{key} is in spec.resources, where")
             for part in ("limits", "requests")
-            for key in (TYPED, "b-com.com/accelerator", "nvidia.com/mig-1g.10gb", CLASS)
+            for key in (TYPED, OURS, "b-com.com/accelerator", "nvidia.com/mig-1g.10gb", CLASS)
         ],
         ("resources: {claims: [{name: a}]}", "claims is in spec.resources"),
         ("resources: {claims: []}", ""),
@@ -480,15 +481,6 @@ def test_a_pod_that_an_api_server_refuses_for_its_resources_is_refused(
         done = explain(text.replace("spec:\n", f"spec:\n  {spec}\n", 1))
         assert done.returncode == bool(words), done
         assert words in " ".join(done.stdout.split())
-
-
-@pytest.mark.parametrize("part", ["limits", "requests"])
-def test_accelerators_for_the_whole_pod_are_refused(explain: Explain, part: str) -> None:
-    spec = f"spec:\n  resources: {{{part}: {{fpga.intel.com/nlb0-af: 1}}}}\n"
-    for text in (POD, POD.partition("    resources:")[0]):
-        done = explain(text.replace("spec:\n", spec, 1))
-        assert done.returncode == 1
-        assert "the pod: fpga.intel.com/nlb0-af is in spec.resources" in done.stdout
 
 
 def test_quantities_that_are_null_get_a_warning(explain: Explain) -> None:
