@@ -23,7 +23,6 @@ from simulator.card_files import (
     entry_files,
     function_files,
     links,
-    port_files,
 )
 
 A10_INTERFACE = "ce48969398f05f33946d560708be108a"
@@ -137,18 +136,6 @@ class Rack:
         physical.virtual.append(virtual.address)
         self._count_virtual(physical)
         return virtual.address
-
-    def move_back(self, address: str) -> None:
-        """Remove a virtual function and give its ports back to the physical one."""
-        virtual = self.functions[address]
-        physical = self.functions[str(virtual.physfn)]
-        returned, virtual.ports = virtual.ports, []
-        self.remove_card(address)
-        for port in returned:
-            staged = self._staged()
-            _fill(staged, port_files(physical, port))
-            staged.rename(self._entry(physical) / physical.port_name(port))
-            physical.ports.append(port)
 
     # What is in a card
 
