@@ -19,7 +19,6 @@ from certs.show import show_cluster, show_folder
 from services.kube.access import Access
 from services.kube.client import ClusterClient
 from services.process import logging
-from services.process.settings import duration_text
 
 app = typer.Typer(
     name="certs",
@@ -109,7 +108,7 @@ def show(
     """Show the certificates: subjects, names, expiry, fingerprints.
 
     Of the cluster, as certs run maintains them, or of a folder. Keys are not
-    shown. To check them against the running webhook, use accelbind doctor.
+    shown. accelbind doctor checks whether the API server trusts the webhook.
 
     [bold]Examples[/bold]
       accelbind certs show --dir tls
@@ -119,7 +118,7 @@ def show(
         facts = show_folder(directory)
     else:
         with Target(settings.api_server, kubeconfig, context).access() as access:
-            facts = asyncio.run(_show_cluster(access, settings))
+            facts = asyncio.run(_show(access, settings))
     print_result(output, facts, _certificate_lines(facts))
 
 
@@ -144,20 +143,17 @@ def renew(
       accelbind certs renew --kubeconfig ~/.kube/config
       accelbind certs renew --kubeconfig ~/.kube/config --ca
     """
-    if ca:
-        settle = duration_text(settings.settle)
-        typer.echo(f"a new CA serves {settle} after it is in the bundle", err=True)
     with Target(settings.api_server, kubeconfig, context).access() as access:
-        facts = asyncio.run(_renew_in_cluster(access, settings, ca=ca))
+        facts = asyncio.run(_renew(access, settings, ca=ca))
     print_result(output, facts, _certificate_lines(facts))
 
 
-async def _show_cluster(access: Access, settings: CertsSettings) -> dict[str, Any]:
+async def _show(access: Access, settings: CertsSettings) -> dict[str, Any]:
     async with ClusterClient(access) as client:
         return await show_cluster(client, settings)
 
 
-async def _renew_in_cluster(access: Access, settings: CertsSettings, *, ca: bool) -> dict[str, Any]:
+async def _renew(access: Access, settings: CertsSettings, *, ca: bool) -> dict[str, Any]:
     async with ClusterClient(access) as client:
         await keeper.renew(client, settings, authority=ca)
         return await show_cluster(client, settings)
@@ -185,6 +181,3 @@ def _certificate_lines(facts: dict[str, Any]) -> Iterator[str]:
     for one in facts["bundles"]:
         held = ", ".join(f"{text[:11]}…" for text in one["fingerprints"]) or "nothing"
         yield f"{one['configuration']} trusts {held}"
-    yield from (f"{name} does not exist" for name in facts["missing"])
-    yield from (f"skipped: {text}" for text in facts["skipped"])
-    yield from (f"problem: {text}" for text in facts["problems"])

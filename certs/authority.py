@@ -21,6 +21,8 @@ AUTHORITY_LIFE: Final = timedelta(days=3650)
 SERVING_LIFE: Final = timedelta(days=90)
 """How long a serving certificate is valid."""
 
+_CA_NAME: Final = "accelbind CA"
+
 _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _DNS_NAME = re.compile(rf"(?=.{{1,253}}$)(\*\.{_LABEL}\.)?({_LABEL}\.)*(?![0-9]+$){_LABEL}")
 """Of at most 253 characters (RFC 1035); the last label is no number, as that of an address is."""
@@ -72,17 +74,13 @@ def _parse_name(text: str) -> str:
     )
 
 
-def create_authority(
-    now: datetime,
-    lifetime: timedelta = AUTHORITY_LIFE,
-    key: ec.EllipticCurvePrivateKey | None = None,
-) -> KeyPair:
-    """A new CA certificate, with a new key unless one is given."""
+def create_authority(now: datetime, lifetime: timedelta = AUTHORITY_LIFE) -> KeyPair:
+    """A new CA certificate and its key."""
     # Every TLS client of Kubernetes understands these keys, and they are cheap to sign with.
-    key = key or ec.generate_private_key(ec.SECP256R1())
+    key = ec.generate_private_key(ec.SECP256R1())
     # Clients look an issuer up by its name, and a bundle holds several CAs while one replaces
     # another.
-    name = f"accelbind CA {_identifier(key).digest.hex()[:8]}"
+    name = f"{_CA_NAME} {_identifier(key).digest.hex()[:8]}"
     return _issue(name, key, now, now + lifetime, None)
 
 
@@ -96,6 +94,11 @@ def issue_serving(
     alternative_names = x509.SubjectAlternativeName(map(general_name, names))
     purpose = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
     return _issue("accelbind webhook", key, now, end, authority, alternative_names, purpose)
+
+
+def is_ours(authority: Certificate) -> bool:
+    """Whether a CA's certificate says that `create_authority` made it."""
+    return authority.subject.startswith(f"CN={_CA_NAME} ")
 
 
 def utc_now() -> datetime:
@@ -114,11 +117,9 @@ def _issue(
     """A certificate that a CA signs, or one of a CA that signs itself."""
     organization = x509.NameAttribute(NameOID.ORGANIZATION_NAME, "accelbind")
     subject = x509.Name([organization, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-    issuer, signing_key, signer_identifier = subject, key, _identifier(key).digest
+    is_ca, issuer, signing_key = authority is None, subject, key
     if authority:
         issuer, signing_key = authority.certificate.parsed.subject, authority.key
-        signer_identifier = authority.certificate.key_identifier
-    is_ca = authority is None
     uses = {"key_cert_sign", "crl_sign"} if is_ca else {"digital_signature"}
     builder = (
         x509.CertificateBuilder()
@@ -133,7 +134,7 @@ def _issue(
         .add_extension(x509.BasicConstraints(is_ca, 0 if is_ca else None), critical=True)
         .add_extension(x509.KeyUsage(**{use: use in uses for use in _USES}), critical=True)
     )
-    signed_by = x509.AuthorityKeyIdentifier(signer_identifier, None, None)
+    signed_by = x509.AuthorityKeyIdentifier(_identifier(signing_key).digest, None, None)
     for value in (_identifier(key), signed_by, *further):
         builder = builder.add_extension(value, critical=False)
     return KeyPair(convert(builder.sign(signing_key, hashes.SHA256())), key)

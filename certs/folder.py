@@ -9,18 +9,15 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from certs.authority import issue_serving, parse_names, utc_now
-from certs.certificates import read_key
 from certs.state import (
     CA_CERTIFICATE,
     CA_KEY,
-    REFUSED,
-    REMEDY,
+    CA_KEYS,
     SERVING_CERTIFICATE,
     SERVING_KEY,
     Stored,
     signing_pair,
 )
-from certs.verification import refusal
 from services.process.errors import CertificateError
 from services.process.files import replace_files
 from services.process.pairs import read_pem
@@ -48,24 +45,18 @@ def issue(directory: Path, names: Sequence[str], *, now: datetime | None = None)
     except OSError as error:
         raise CertificateError(f"{directory} cannot be used: {error.strerror}") from error
     held = read_folder(directory)
-    authority, created = signing_pair(Stored(held, held, places=(str(directory),) * 2), now)
-    # A kill between two renames leaves the key alone. Nothing else is replaced: the bundles that
-    # somebody has pasted do not follow.
-    replaced = CA_CERTIFICATE in held or (CA_KEY in held and read_key(held[CA_KEY]) is None)
+    stored = Stored(held, held, place=str(directory))
+    authority, created = signing_pair(stored, now)
+    # Not replaced: the bundles that somebody has pasted do not follow.
+    if created and held.keys() & CA_KEYS:
+        raise CertificateError(f"{directory}: {created}: remove ca.key and ca.crt to get a new CA")
     serving = issue_serving(authority, names, now, LIFE)
-    refused = refusal(serving.certificate, [authority.certificate], now)
-    if problem := (created if replaced else "") or (refused and f"{REFUSED}: {refused}"):
-        raise CertificateError(f"{directory / CA_CERTIFICATE}: {problem}: {REMEDY}")
     files = {
+        CA_KEY: (authority.key_pem, _PRIVATE),
+        CA_CERTIFICATE: (authority.certificate.pem, _PUBLIC),
         SERVING_KEY: (serving.key_pem, _PRIVATE),
         SERVING_CERTIFICATE: (serving.certificate.pem, _PUBLIC),
     }
-    if created:
-        files = {
-            CA_KEY: (authority.key_pem, _PRIVATE),
-            CA_CERTIFICATE: (authority.certificate.pem, _PUBLIC),
-            **files,
-        }
     try:
         # All are written before the first is replaced: a full disk leaves a pair that matches.
         replace_files({directory / name: value for name, value in files.items()})

@@ -45,7 +45,7 @@ class Process:
         self._settings = settings
         self._client = ClusterClient(require_access(settings.api_server))
         self._metrics = CertsMetrics(registry)
-        self._reconciler = CertificateReconciler(settings, self._metrics)
+        self._reconciler = CertificateReconciler(settings)
         self._backoff = Backoff()
         self._outage = Outage(
             log,
@@ -53,9 +53,6 @@ class Process:
             "certificates are reconciled again",
             level="error",
             count=self._metrics.failures.inc,
-        )
-        self._doubts = Outage(
-            log, "certificates need attention", "certificates need no attention any more"
         )
         self._error = "the first round is not done"
         self._ended = time.monotonic()
@@ -68,14 +65,7 @@ class Process:
         async with server:
             await server.start(settings.metrics_host, settings.metrics_port)
             write_ports(settings.ports_file, {"metrics": server.port})
-            log.info(
-                "reconciling certificates",
-                port=server.port,
-                namespace=settings.namespace,
-                secrets=[settings.ca_secret, settings.tls_secret],
-                configurations=list(settings.webhook_config),
-                service=settings.service,
-            )
+            log.info("reconciling certificates", port=server.port, namespace=settings.namespace)
             try:
                 async with asyncio.TaskGroup() as group:
                     rounds = group.create_task(self._reconcile_forever())
@@ -110,8 +100,6 @@ class Process:
         self._outage.update(self._error)
         self._metrics.failing.set(bool(self._error))
         self._metrics.ready.set(not self._error)
-        if not self._error:
-            self._metrics.succeeded.set_to_current_time()
         return pause
 
     def _show(self, report: RoundReport) -> None:
@@ -120,8 +108,6 @@ class Process:
         if report.serving:
             metrics.expiry.labels("serving").set(report.serving.ends.timestamp())
         metrics.trusted.set(len(report.authorities))
-        metrics.missing.set(len(report.missing))
-        self._doubts.update("; ".join(report.warnings))
 
     async def _probe_health(self) -> tuple[int, str]:
         # Rounds that fail are readiness: a restart would not help against them.

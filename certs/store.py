@@ -2,13 +2,13 @@
 
 import base64
 import copy
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from certs.settings import CertsSettings
 from certs.state import Stored
-from services.kube.client import BadStatus, ClusterClient, segment
+from services.kube.client import ClusterClient, segment
 from services.kube.objects import (
     BUNDLE_WRITERS,
     GROUP,
@@ -34,38 +34,32 @@ class Snapshot:
     at: CertsSettings
     authority: Secret
     serving: Secret
-    configurations: dict[str, NamedObject]
+    configurations: dict[str, NamedObject | None]
     """By name with their kind: `mutatingwebhookconfigurations/accelbind`."""
-    missing: tuple[str, ...]
-    """Webhook configurations that do not exist."""
-    problems: tuple[str, ...]
-    """Why configurations could not be read."""
 
-    def certificates(self, lost: Collection[str] = ()) -> Stored:
-        """The certificates; the keys `lost` of the Secrets count as lost."""
-        at, secrets = self.at, (self.authority, self.serving)
-        authority, serving = (
-            {key: value for key, value in secret.data.items() if key not in lost}
-            for secret in secrets
-        )
+    @property
+    def certificates(self) -> Stored:
+        """The certificates in these objects."""
+        at = self.at
         bundles = [
             (f"{name}[{number}]", decode_base64(config.get("caBundle") or ""))
             for name, stored in self.configurations.items()
+            if stored
             for number, config in enumerate(_configs(at, stored.item))
         ]
-        at_authority, at_serving = (
-            f"Secret {at.namespace}/{name}" for name in (at.ca_secret, at.tls_secret)
-        )
-        return Stored(authority, serving, bundles, not self.problems, (at_authority, at_serving))
+        place = f"Secret {at.namespace}/{at.ca_secret}"
+        return Stored(self.authority.data, self.serving.data, bundles, place)
 
     async def write_bundle(self, client: ClusterClient, name: str, bundle: bytes) -> bool:
         """Set the bundle in our entries of a configuration; False if they have it already.
 
         Raises:
             Conflict: The configuration has changed since it was read.
-            ClusterError: It can't be written, or has another writer.
+            ClusterError: It doesn't exist, can't be written, or has another writer.
         """
         stored, text = self.configurations[name], base64.b64encode(bundle).decode()
+        if stored is None:
+            raise ClusterError("it does not exist")
         item = copy.deepcopy(stored.item)
         for config in _configs(self.at, item):
             config["caBundle"] = text
@@ -90,19 +84,11 @@ async def read_snapshot(
     # the CA has changed since, either the object that is written next has changed too, and the
     # write fails; or the write is right: the old bundle trusts everything that is served until the
     # new one has been read back from the configurations.
-    present: dict[str, NamedObject] = {}
-    missing, problems = [], []
-    for name in (f"{plural}/{segment(one)}" for plural in PLURALS for one in at.webhook_config):
-        try:
-            if stored := await read_object(client, f"{GROUP}/{name}"):
-                present[name] = stored
-            else:
-                missing.append(name)
-        except BadStatus as error:  # a right that is missing must not keep the others from theirs
-            problems.append(str(error))
+    names = [f"{plural}/{segment(one)}" for plural in PLURALS for one in at.webhook_config]
+    configurations = {name: await read_object(client, f"{GROUP}/{name}") for name in names}
     serving = await read_secret(client, at.namespace, at.tls_secret)
     authority = await read_secret(client, at.namespace, at.ca_secret)
-    return Snapshot(at, authority, serving, present, tuple(missing), tuple(problems))
+    return Snapshot(at, authority, serving, configurations)
 
 
 def _configs(at: CertsSettings, item: dict[str, Any]) -> Iterator[dict[str, Any]]:

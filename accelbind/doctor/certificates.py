@@ -7,6 +7,7 @@ from accelbind.doctor.cluster import Cluster, Json
 from accelbind.doctor.model import Line, failed, ok, skipped, unseen, warning
 from accelbind.doctor.webhooks import our_hooks
 from services.kube.client import BadStatus, ClusterClient
+from services.kube.objects import try_create
 
 NAMESPACE: Final = "default"
 """Where a pod is tried: webhooks leave out kube-system."""
@@ -50,9 +51,8 @@ async def _try_pod(client: ClusterClient, resource: str) -> str:
         "spec": {"containers": [container]},
     }
     path = f"/api/v1/namespaces/{NAMESPACE}/pods"
-    answer = await client.request("POST", path, params={"dryRun": "All"}, body=pod)
     try:
-        client.expect(answer, f"POST {path}?dryRun=All")
+        await try_create(client, path, pod, manager=_NOBODY)
     except BadStatus as error:
         return str(error)
     return ""

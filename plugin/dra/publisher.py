@@ -303,7 +303,7 @@ class SlicePublisher:
         # list at once, and the database may be read in full for each.
         def read(item: dict[str, Any]) -> NamedObject:
             about = {"apiVersion": API_VERSION, "kind": KIND}
-            return NamedObject(f"{COLLECTION}/{item['metadata']['name']}", about | item, "")
+            return NamedObject(f"{COLLECTION}/{item['metadata']['name']}", about | item)
 
         return await list_objects(self._client, COLLECTION, read, self._selector, cached=True)
 

@@ -58,8 +58,6 @@ class HttpResponse:
     body: bytes
     retry_after: int = 0
     """Seconds to wait before the next request, if the server requests that."""
-    date: str = ""
-    """The time of the server's clock (RFC 9110, `Date`)."""
     warnings: tuple[str, ...] = ()
     """Texts for the person who made the request."""
 
@@ -337,9 +335,8 @@ async def _read_whole(response: httpx2.Response, what: str) -> HttpResponse:
     # A date in its place, which HTTP allows, is ignored: API servers send seconds.
     wait = response.headers.get("Retry-After", "")
     retry_after = int(wait) if wait.isascii() and wait.isdigit() and len(wait) < 6 else 0
-    date = response.headers.get("Date", "")[:40]
     warnings = tuple(_warnings(response.headers.get_list("Warning")))
-    return HttpResponse(response.status_code, bytes(body), retry_after, date, warnings)
+    return HttpResponse(response.status_code, bytes(body), retry_after, warnings)
 
 
 def _warnings(values: Iterable[str]) -> Iterator[str]:

@@ -49,8 +49,6 @@ class NamedObject:
     """Such as `/api/v1/namespaces/a/secrets/b`."""
     item: dict[str, Any]
     """The whole object; not to be changed."""
-    date: str
-    """The API server's time, as in HTTP's `Date`; empty without one."""
 
 
 async def read_object(client: ClusterClient, path: str) -> NamedObject | None:
@@ -60,7 +58,7 @@ async def read_object(client: ClusterClient, path: str) -> NamedObject | None:
     if answer.status == NOT_FOUND:
         return None
     client.expect(answer, f"GET {path}")
-    return NamedObject(path, _decode_object(answer.body, path), answer.date)
+    return NamedObject(path, _decode_object(answer.body, path))
 
 
 async def create_object(
@@ -74,7 +72,7 @@ async def create_object(
     answer = await client.request("POST", collection, params={"fieldManager": manager}, body=item)
     client.expect(answer, f"POST {collection}")
     path = f"{collection}/{segment(item['metadata']['name'])}"
-    return NamedObject(path, _decode_object(answer.body, path), answer.date)
+    return NamedObject(path, _decode_object(answer.body, path))
 
 
 async def try_create(
@@ -98,7 +96,7 @@ async def replace_object(
     path = read.path
     answer = await client.request("PUT", path, params={"fieldManager": manager}, body=item)
     client.expect(answer, f"PUT {path}")
-    return NamedObject(path, _decode_object(answer.body, path), answer.date)
+    return NamedObject(path, _decode_object(answer.body, path))
 
 
 async def delete_object(client: ClusterClient, read: NamedObject) -> None:
@@ -176,7 +174,7 @@ async def ensure_secret(client: ClusterClient, namespace: str, name: str) -> Sec
             f"Secret {namespace}/{name} does not exist and cannot be created: {error}; apply the"
             " manifests, which contain the right to create it"
         ) from error
-    return _secret(NamedObject(path, _decode_object(answer.body, path), answer.date))
+    return _secret(NamedObject(path, _decode_object(answer.body, path)))
 
 
 async def write_secret(

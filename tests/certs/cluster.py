@@ -3,11 +3,8 @@
 import base64
 from typing import Any
 
-from prometheus_client import CollectorRegistry
-
 from certs.certificates import Certificate, read_certificates
 from certs.keeper import CertificateReconciler, RoundReport
-from certs.metrics import CertsMetrics
 from services.kube.client import ClusterClient
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.certs.memory import CA, NAMESPACE, SERVICE, SETTINGS, TLS
@@ -98,6 +95,6 @@ def serving(api: ApiServerStandIn) -> Certificate:
 
 async def reconcile(api: ApiServerStandIn) -> RoundReport:
     """One round of a replica."""
-    reconciler = CertificateReconciler(SETTINGS, CertsMetrics(CollectorRegistry()))
+    reconciler = CertificateReconciler(SETTINGS)
     async with ClusterClient(api.access) as client:
         return await reconciler.run_once(client)

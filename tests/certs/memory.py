@@ -9,18 +9,16 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from email.utils import format_datetime
 from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from prometheus_client import CollectorRegistry
+from cryptography.x509.oid import NameOID
 
 from certs.authority import KeyPair, utc_now
-from certs.certificates import Certificate, convert, read_certificates, read_signing_key
+from certs.certificates import Certificate, convert, read_certificates
 from certs.keeper import CertificateReconciler, RoundReport
-from certs.metrics import CertsMetrics
 from certs.settings import CertsSettings
 from services.kube.client import ClusterClient, HttpResponse
 from services.kube.objects import PLURALS
@@ -56,8 +54,6 @@ class MemoryApi(ClusterClient):
     def __init__(self, clock: Clock, chance: random.Random | None = None) -> None:
         self.server = "memory"
         self.clock = clock
-        self.offset = timedelta(0)
-        """How far the API server's clock is ahead."""
         self.objects: dict[str, Any] = {CA: {}, TLS: {}}
         for plural in PLURALS:
             self.objects[f"{plural}/accelbind"] = b""
@@ -105,8 +101,7 @@ class MemoryApi(ClusterClient):
             item["webhooks"] = [{"name": "pods.accelbind.dev", "clientConfig": config}]
         else:
             item["data"] = {key: b64encode(value).decode() for key, value in stored.items()}
-        date = format_datetime(self.clock.now() + self.offset, usegmt=True)
-        return HttpResponse(200, json.dumps(item).encode(), date=date)
+        return HttpResponse(200, json.dumps(item).encode())
 
     def put(self, path: str, data: Any) -> None:
         """Write by hand."""
@@ -141,10 +136,12 @@ class Cluster:
         self.store = MemoryApi(self.clock, chance)
         self.settings = SETTINGS
 
-    def replica(self, *lost: str) -> "Replica":
-        metrics = CertsMetrics(CollectorRegistry())
-        reconciler = CertificateReconciler(self.settings, metrics, lost, self.clock.now)
-        return Replica(reconciler, self.store)
+    def replica(self) -> "Replica":
+        return Replica(CertificateReconciler(self.settings, self.clock.now), self.store)
+
+    def replace_ca(self) -> None:
+        """Request a new CA."""
+        self.store.edit(CA, ca_key=None)
 
     def change_settings(self, **changes: Any) -> None:
         self.settings = self.settings.model_copy(update=changes)
@@ -168,21 +165,6 @@ class Cluster:
         data: dict[str, bytes] = self.store.objects[name]
         return data
 
-    def pair_for(self, purpose: x509.ObjectIdentifier) -> KeyPair:
-        """The serving pair as the CA would have signed it for another purpose."""
-        return self.pair_with(x509.ExtendedKeyUsage([purpose]))
-
-    def pair_with(self, extension: x509.ExtensionType, *, critical: bool = False) -> KeyPair:
-        """The serving pair as the CA would have signed it with this extension."""
-        key, authority = (
-            read_signing_key(self.secret(name)[each])
-            for name, each in ((TLS, "tls.key"), (CA, "ca.key"))
-        )
-        assert key is not None
-        pair = KeyPair(self.serving, key)
-        kind = type(extension)
-        return rebuilt(pair, without=kind, adding=extension, critical=critical, by=authority)
-
     def edit_pair(self, pair: KeyPair) -> None:
         self.store.edit(TLS, tls_crt=pair.certificate.pem, tls_key=pair.key_pem)
 
@@ -203,35 +185,22 @@ class Replica:
         return await self.reconciler.run_once(self.store)
 
 
-def rebuilt(
-    pair: KeyPair,
-    *,
-    without: type[x509.ExtensionType],
-    adding: x509.ExtensionType | None = None,
-    critical: bool = False,
-    by: ec.EllipticCurvePrivateKey | None = None,
-    name: x509.Name | None = None,
-) -> KeyPair:
-    """The same pair without one of its extensions, perhaps with another, signed by this key.
-
-    `name` becomes both its subject and its issuer.
-    """
+def rebuilt(pair: KeyPair, name: str) -> KeyPair:
+    """The same CA as another tool would have made it, by the name of its subject."""
     certificate = pair.certificate.parsed
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     builder = (
         x509.CertificateBuilder()
-        .subject_name(name or certificate.subject)
-        .issuer_name(name or certificate.issuer)
+        .subject_name(subject)
+        .issuer_name(subject)
         .public_key(pair.key.public_key())
         .serial_number(certificate.serial_number)
         .not_valid_before(certificate.not_valid_before_utc)
         .not_valid_after(certificate.not_valid_after_utc)
     )
     for extension in certificate.extensions:
-        if not isinstance(extension.value, without):
-            builder = builder.add_extension(extension.value, critical=extension.critical)
-    if adding is not None:
-        builder = builder.add_extension(adding, critical=critical)
-    return KeyPair(convert(builder.sign(by or pair.key, hashes.SHA256())), pair.key)
+        builder = builder.add_extension(extension.value, critical=extension.critical)
+    return KeyPair(convert(builder.sign(pair.key, hashes.SHA256())), pair.key)
 
 
 def encrypted_key() -> bytes:

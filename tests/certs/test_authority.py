@@ -7,7 +7,6 @@ from cryptography import x509
 from certs.authority import create_authority, issue_serving, parse_names
 from certs.certificates import Certificate
 from services.process.errors import InvalidSettings
-from tests.certs.memory import rebuilt
 
 Extension = TypeVar("Extension", bound=x509.ExtensionType)
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -55,10 +54,8 @@ def test_certificates_are_dated_back_and_end_with_their_ca(lifetime: timedelta) 
     assert certificate.ends == NOW + min(lifetime, 10 * DAY)
 
 
-def test_the_certificate_points_to_its_cas_key_with_and_without_an_identifier() -> None:
+def test_the_certificate_points_to_its_cas_key() -> None:
     authority = create_authority(NOW, DAY)
-    bare = rebuilt(authority, without=x509.SubjectKeyIdentifier)
+    certificate = issue_serving(authority, parse_names(["a"]), NOW, DAY).certificate
     expected = extension(authority.certificate, x509.SubjectKeyIdentifier).digest
-    for signer in (authority, bare):
-        certificate = issue_serving(signer, parse_names(["a"]), NOW, DAY).certificate
-        assert extension(certificate, x509.AuthorityKeyIdentifier).key_identifier == expected
+    assert extension(certificate, x509.AuthorityKeyIdentifier).key_identifier == expected

@@ -58,16 +58,11 @@ def test_a_pair_that_can_not_be_written_completely_leaves_the_old_one(tmp_path: 
     ssl.create_default_context().load_cert_chain(issued.certificate, issued.key)
 
 
-def test_a_ca_is_used_again_and_a_key_that_a_kill_left_alone_gets_a_certificate(
-    tmp_path: Path,
-) -> None:
+def test_a_ca_is_used_again(tmp_path: Path) -> None:
     issue(tmp_path, ["hook.svc"])
-    authority, key = ((tmp_path / name).read_bytes() for name in ("ca.crt", "ca.key"))
-    issue(tmp_path, ["hook.svc"])
-    assert (tmp_path / "ca.crt").read_bytes() == authority
-    (tmp_path / "ca.crt").unlink()
+    authority = [(tmp_path / name).read_bytes() for name in ("ca.crt", "ca.key")]
     again = issue(tmp_path, ["hook.svc"])
-    assert (tmp_path / "ca.key").read_bytes() == key
+    assert [(tmp_path / name).read_bytes() for name in ("ca.crt", "ca.key")] == authority
     ca, serving = (
         x509.load_pem_x509_certificate(path.read_bytes())
         for path in (again.ca_certificate, again.certificate)
@@ -84,7 +79,8 @@ def test_a_ca_is_used_again_and_a_key_that_a_kill_left_alone_gets_a_certificate(
         ("ca.crt", b"x" * 1_100_000, "more than 1048576 bytes"),
         ("ca.key", b"", "ca.key cannot be read"),
         ("ca.key", None, "ca.key cannot be read"),
-        ("ca.key", encrypted_key(), "the key is encrypted"),
+        ("ca.key", encrypted_key(), "ca.key cannot be read"),
+        ("ca.crt", None, "unreadable or of another key"),
         ("ca.key", create_authority(NOW, DAY).key_pem, "unreadable or of another key"),
     ],
 )
@@ -103,19 +99,14 @@ def test_a_ca_that_cannot_sign_is_refused_and_nothing_is_written(
     assert (tmp_path / "tls.crt").read_bytes() == before
 
 
-def test_a_ca_that_api_servers_refuse_is_refused(tmp_path: Path) -> None:
-    unfit = rebuilt(
-        create_authority(NOW, DAY),
-        without=x509.NameConstraints,
-        adding=x509.NameConstraints(None, [x509.DNSName("svc")]),
-        critical=True,
-    )
+def test_a_ca_that_accelbind_has_not_created_is_refused(tmp_path: Path) -> None:
+    theirs = rebuilt(create_authority(NOW, DAY), "company")
     for content, message in (
-        (unfit.certificate.pem, r"API servers would refuse .*name constraint.* remove ca\.key"),
+        (theirs.certificate.pem, r"not created this CA: CN=company: remove ca\.key and ca\.crt"),
         (ODD["version 2"], "unreadable or of another key"),
     ):
         (tmp_path / "ca.crt").write_bytes(content)
-        (tmp_path / "ca.key").write_bytes(unfit.key_pem)
+        (tmp_path / "ca.key").write_bytes(theirs.key_pem)
         with pytest.raises(CertificateError, match=message):
             issue(tmp_path, ["hook.svc"], now=NOW)
     assert not (tmp_path / "tls.crt").exists()

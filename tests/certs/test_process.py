@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from certs.authority import create_authority, utc_now
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.certs.cluster import (
     MUTATING,
@@ -16,7 +17,7 @@ from tests.certs.cluster import (
     edit_secret,
     empty_secret,
 )
-from tests.certs.memory import CA, NAMESPACE, encrypted_key
+from tests.certs.memory import CA, NAMESPACE, rebuilt
 from tests.support import Processes, eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -59,9 +60,10 @@ async def test_errors_make_it_not_ready_until_they_are_over(
         status, body = await replica.get("/readyz")
         return status == 503 and text in body
 
-    # A key that only a person can replace.
-    edit_secret(api, CA, ca_key=encrypted_key())
-    reason = f"Secret {NAMESPACE}/{CA}: the key is encrypted"
+    # A CA that only a person can remove.
+    theirs = rebuilt(create_authority(utc_now()), "company")
+    edit_secret(api, CA, ca_crt=theirs.certificate.pem)
+    reason = f"Secret {NAMESPACE}/{CA}: ca.crt: accelbind has not created this CA: CN=company"
     await eventually_async(lambda: reports(reason), what=reason)
     api.put(empty_secret(CA))
     await eventually_async(replica.ready, what="readiness")
@@ -80,7 +82,7 @@ async def test_errors_make_it_not_ready_until_they_are_over(
 
     # A configuration that is away, or never was there by this name.
     api.drop(MUTATING, "accelbind")
-    missing = "mutatingwebhookconfigurations/accelbind does not exist"
+    missing = "mutatingwebhookconfigurations/accelbind: it does not exist"
     await eventually_async(lambda: missing in replica.process.stderr, what="a warning")
 
     # A token that was renewed.

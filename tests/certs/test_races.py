@@ -22,7 +22,7 @@ import pytest
 
 from certs import certificates, state
 from certs.authority import SERVING_LIFE
-from certs.certificates import bundle_pem
+from certs.certificates import CLOCK_SKEW, bundle_pem
 from services.process.tls import CertificateSource
 from tests.certs.memory import CA, HOST, TLS, Cluster, Replica
 from tests.support import soak, soaking
@@ -127,7 +127,8 @@ async def test_of_racing_replicas_one_wins_and_no_handshake_is_refused(
     cluster = Cluster(chance)
     store = cluster.store
     cluster.clock.advance(hours=-6)  # TLS goes by the real clock, which must not be overtaken
-    monkeypatch.setattr(certificates, "RENEWAL_SHARE", LIFE / SERVING_LIFE.total_seconds())
+    due, whole = (each + CLOCK_SKEW for each in (timedelta(seconds=LIFE), SERVING_LIFE))
+    monkeypatch.setattr(certificates, "RENEWAL_SHARE", due / whole)
     monkeypatch.setattr(state, "OVERLAP", timedelta(seconds=LAG + 2))
     cluster.change_settings(settle=timedelta(seconds=2))
     replicas = [cluster.replica() for _ in range(REPLICAS)]

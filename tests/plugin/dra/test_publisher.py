@@ -324,7 +324,7 @@ async def test_what_an_api_server_remembers_may_be_old(
     async def remembered(*_: object, cached: bool, **__: object) -> list[NamedObject]:
         monkeypatch.undo()
         assert cached
-        return [NamedObject(f"{COLLECTION}/{FIRST}", each, "") for each in old]
+        return [NamedObject(f"{COLLECTION}/{FIRST}", each) for each in old]
 
     monkeypatch.setattr(publisher, "list_objects", remembered)
     (stored,) = node.slices()
