@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from accelbind.doctor.command import NODE, checks_of
-from accelbind.doctor.model import Check, Line, Result, failed, ok, run_checks
-from accelbind.doctor.node import Node
+from accelbind.doctor.model import Check, CheckTarget, Line, Result, failed, ok, run_checks
+from accelbind.doctor.node import Node, check_devices
 from services.devices.model import PluginMode
 from services.process.errors import KubeletError
 from simulator.card_faults import Fault
@@ -137,6 +137,33 @@ def test_the_plugin_reports_about_itself(short_dir: Path) -> None:
         words = ("the kubelet is away", "healthz: r: no answer")
         expect(short_dir, "plugin", "failed", *words, metrics_port=port)
         expect(short_dir, "devices", "failed", "no permission to write", metrics_port=port)
+
+
+def test_devices_in_use_are_no_fault_and_given_types_are_read_from_files(short_dir: Path) -> None:
+    row = {"device": "d", "reasons": [{"reason": "function-in-use", "message": "held"}]}
+    table = {"node": "n1", "mode": "none", "devices": [row], "problems": []}
+    for folder in ("root/sys", "root/dev", "types"):
+        (short_dir / folder).mkdir(parents=True)
+    with plain_port({"/devices": (200, json.dumps(table).encode())}) as port:
+        options = settings(
+            short_dir, PluginMode.NONE, metrics_port=port, device_types=short_dir / "types"
+        )
+        assert [*check_devices(Node(options))] == [ok("0 healthy devices")]
+        assert Node(options, ["device_types"]).table.devices == ()
+
+
+def test_a_value_that_cannot_be_read_is_tried_once() -> None:
+    tried = []
+
+    def fail(_: CheckTarget) -> None:
+        tried.append(1)
+        raise KubeletError("no kubelet")
+
+    target = CheckTarget()
+    for _ in range(2):
+        with pytest.raises(KubeletError):
+            target.once(fail)
+    assert tried == [1]
 
 
 def test_a_plugin_that_is_away_or_out_of_reach(short_dir: Path) -> None:

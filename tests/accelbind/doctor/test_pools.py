@@ -148,7 +148,8 @@ async def test_what_plugins_say_is_shown(api: ApiServerStandIn) -> None:
     said = cluster.says("af", PHYSICAL, problems=["no right to write Events"])
     broken: Json = {"device": "d1", "health": "Unhealthy", "reasons": []}
     broken["reasons"] = [{"reason": "port-errors", "message": "0x40"}]
-    said["devices"].append(broken)
+    in_use = {"device": "d2", "reasons": [{"reason": "function-in-use", "message": "held"}]}
+    said["devices"] += [broken, in_use]
     pods = [cluster.plugin_on("n1"), cluster.plugin_on("n2", phase="Pending")]
     pods.append(cluster.plugin_on("n3"))
     answers = cluster.pools(ONE, pods, n1=said, n3=cluster.says("af"))
@@ -158,7 +159,8 @@ async def test_what_plugins_say_is_shown(api: ApiServerStandIn) -> None:
         "node n2: its pod accelbind-plugin-n2 is Pending",
         "plugins cover 3 nodes",
     )
-    await expect(api, "cluster.pools", "warning", *words, answers=answers)
+    result = await expect(api, "cluster.pools", "warning", *words, answers=answers)
+    assert "function-in-use" not in str(result.lines)
 
 
 @pytest.mark.parametrize(
