@@ -117,7 +117,7 @@ def devices(
     message), nodes and holders (namespace, pod, container, or claim). With --watch
     each document is one line. With --cluster it has problems and nodes: each with
     node, pool, pod, mode, processVersion, source, error, problems, counted (by the
-    kubelet, per resource) and devices.
+    kubelet, per resource), devices, and holdersKnown.
 
     [bold]Examples[/bold]
       accelbind devices

@@ -55,9 +55,9 @@ _SILENT: Final = f"its process does not answer within {ANSWER_SECONDS:g} s"
 _FORBIDDEN: Final = "no right to ask its process"
 EVERYWHERE: Final = {
     _SILENT: (
-        "API servers reach no pod of accelbind: the NetworkPolicy accelbind-nobody closes their"
-        " port for metrics, unless the value networkPolicies.apiServers (or the component"
-        " api-servers) names the addresses of the API servers"
+        "no process answers that was asked: the NetworkPolicy accelbind-nobody keeps API servers"
+        " from their port for metrics, unless the value networkPolicies.apiServers (or the"
+        " component api-servers) names the addresses of the API servers"
     ),
     _FORBIDDEN: (
         "the right to get pods/proxy in the namespace of accelbind is missing, so nodes cannot be"
@@ -89,6 +89,8 @@ class FleetNode(msgspec.Struct, frozen=True, rename="camel"):
     counted: dict[str, int] = {}
     """What the kubelet counts as allocatable, by resource."""
     devices: tuple[Row, ...] = ()
+    holders_known: bool = True
+    """Whether it is known who has the devices: not by slices alone, without the claims."""
 
 
 class Fleet(msgspec.Struct, frozen=True):
@@ -161,8 +163,9 @@ async def read_fleet(
     tables, errors = await _ask(client, [*asked.values()], reader.problems, progress)
     names = asked.keys() | {name for name, amounts in counted or () if any(amounts.values())}
     published: Mapping[str, tuple[Row, ...]] = {}
+    claims_known = True
     if not tables or {name for name in names if is_chosen(name)} != tables.keys():
-        published = await _read_published(reader)
+        published, claims_known = await _read_published(reader)
     amounts_of = dict(counted or ())
 
     def found(name: str) -> FleetNode:
@@ -175,9 +178,14 @@ async def read_fleet(
         rows = published.get(name, ())
         error = errors.get(name, "no process of accelbind runs here")
         source = SLICED if rows else ""
-        return msgspec.structs.replace(node, error=error, source=source, devices=rows)
+        known = claims_known or not rows
+        return msgspec.structs.replace(
+            node, error=error, source=source, devices=rows, holders_known=known
+        )
 
     chosen = sorted(filter(is_chosen, names | published.keys()))
+    unknown = (each for each in only if each not in chosen)
+    reader.problems += [f"node {plain(each)} has nothing to do with accelbind" for each in unknown]
     return Fleet(tuple(map(found, chosen)), tuple(reader.problems))
 
 
@@ -232,7 +240,8 @@ async def _answer_of(client: ClusterClient, pod: _Pod) -> Table:
                 raise ClusterError(f"{_UNREACHABLE}: {plain(message, 300)}")
         raise ClusterError(_NO_PROCESS)
     if answer.status != HTTPStatus.OK:  # it knows no devices yet
-        raise ClusterError("; ".join(plain(each, 300) for each in table.problems))
+        why = "; ".join(plain(each, 300) for each in table.problems)
+        raise ClusterError(why or f"its process answers {answer.status}")
     return table
 
 
@@ -271,19 +280,22 @@ def number_of(amount: object) -> int:
         return 0
 
 
-async def _read_published(reader: Reader) -> Mapping[str, tuple[Row, ...]]:
+async def _read_published(reader: Reader) -> tuple[Mapping[str, tuple[Row, ...]], bool]:
+    """The devices by node, and whether it is known who has them."""
     slices = await reader.listed(SLICES, dict)
     devices = newest_devices(slices or ())
     if not devices:
-        return {}
+        return {}, True
+    claims = await reader.listed(CLAIMS, dict)
     holders: dict[tuple[str, str], list[Holder]] = defaultdict(list)
-    for claim in await reader.listed(CLAIMS, dict) or ():
+    for claim in claims or ():
         for key in _allocated(claim):
             holders[key] += _users(claim)
-    return {
+    rows = {
         node: tuple(_row(each, holders.get((node, str(each.get("name"))), ())) for each in found)
         for node, found in devices.items()
     }
+    return rows, claims is not None
 
 
 def _allocated(claim: Json) -> Iterable[tuple[str, str]]:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from accelbind.devices_show import TITLES, cells
+from accelbind.devices_show import TITLES, UNKNOWN, cells
 from accelbind.fleet.reading import Fleet, FleetNode
 from accelbind.output import JSON_VERSION, table_lines
 from services.kubelet.values import HEALTHY
@@ -26,7 +26,7 @@ class Tally:
 
     all: int
     free: int
-    """Healthy, offered and nobody's."""
+    """Healthy and nobody's."""
     used: int
     unhealthy: int
 
@@ -68,11 +68,14 @@ def node_lines(fleet: Fleet, *, wide: bool) -> Iterator[str]:
         return
     yield from table_lines(titles, (_node_cells(each, wide=wide) for each in fleet.nodes))
     all_of = Tally.of(row for node in fleet.nodes for row in node.devices)
+    known = Tally.of(row for node in fleet.nodes if node.holders_known for row in node.devices)
+    hidden = all_of.all - known.all
     silent = sum(bool(each.error) for each in fleet.nodes)
     yield ""
     yield (
-        f"{count(len(fleet.nodes), 'node')}, {count(all_of.all, 'device')}: {all_of.free} free,"
-        f" {all_of.used} used, {all_of.unhealthy} unhealthy"
+        f"{count(len(fleet.nodes), 'node')}, {count(all_of.all, 'device')}: {known.free} free,"
+        f" {known.used} used, {all_of.unhealthy} unhealthy"
+        + (f"; holders of {count(hidden, 'device')} unknown" if hidden else "")
         + (f"; {count(silent, 'node')} without an answer" if silent else "")
     )
 
@@ -94,7 +97,8 @@ def device_lines(fleet: Fleet, *, wide: bool) -> Iterator[str]:
 def _node_cells(node: FleetNode, *, wide: bool) -> tuple[str, ...]:
     tally = Tally.of(node.devices)
     known = bool(node.source)
-    numbers = (tally.all, tally.free, tally.used, tally.unhealthy)
+    uses = (tally.free, tally.used) if node.holders_known else (UNKNOWN, UNKNOWN)
+    numbers = (tally.all, *uses, tally.unhealthy)
     more: tuple[str, ...] = ()
     if wide:
         more = (node.pool, _resources(node), _amounts(node.counted))
@@ -102,7 +106,7 @@ def _node_cells(node: FleetNode, *, wide: bool) -> tuple[str, ...]:
         node.node,
         node.mode if node.source == FROM_PLUGIN else node.source,
         node.process_version,
-        *(str(each) if known else "?" for each in numbers),
+        *(str(each) if known else UNKNOWN for each in numbers),
         *more,
         node.error or "; ".join((*node.problems, *_left(node))),
     )
@@ -122,7 +126,8 @@ def _resources(node: FleetNode) -> str:
     for row in node.devices:
         by_name.setdefault(row.resource or row.type, []).append(row)
     return ",".join(
-        f"{name}={Tally.of(rows).free}/{len(rows)}" for name, rows in sorted(by_name.items())
+        f"{name}={Tally.of(rows).free if node.holders_known else UNKNOWN}/{len(rows)}"
+        for name, rows in sorted(by_name.items())
     )
 
 

@@ -55,13 +55,16 @@ class Processes:
     def __init__(self, **answers: Json | int | None) -> None:
         self.answers = answers
         self.asked = list[str]()
-        self.claims = list[Json]()
+        self.claims: list[Json] | None = []
+        """None if they may not be listed."""
 
     def matches(self, request: Request) -> bool:
         return "/proxy/" in request.path or request.path == reading.CLAIMS
 
     async def answer(self, request: Request) -> Response:
         if request.path == reading.CLAIMS:  # the stand-in's own would give back what nobody uses
+            if self.claims is None:
+                return Response(403, b'{"kind": "Status", "code": 403, "message": "no"}')
             return Response(200, json.dumps({"metadata": {}, "items": self.claims}).encode())
         start, _, path = request.path.partition(":9102/proxy")
         node = start.rpartition("/plugin-")[2]
@@ -187,6 +190,34 @@ async def test_a_port_that_is_closed_everywhere_is_tried_at_some_nodes_only(
     assert "networkPolicies.apiServers" in done.stderr
     assert done.stdout.count("within 3 s") == 4
     assert done.stdout.count("not asked") == 2
+
+
+async def test_without_the_right_to_list_claims_it_is_unknown_what_is_free(
+    api: ApiServerStandIn, nodes: Processes
+) -> None:
+    nodes.claims = None
+    done = await asked(api, nodes, "--node", "n3", "--node", "n1")
+    assert [line.split()[3:7] for line in done.stdout.splitlines()[1:3]] == [
+        ["2", "1", "1", "0"],
+        ["2", "?", "?", "0"],
+    ]
+    assert "4 devices: 1 free, 1 used, 0 unhealthy; holders of 2 devices unknown" in done.stdout
+    assert "resourceclaims" in done.stderr
+
+
+async def test_a_node_that_does_not_exist_is_named(api: ApiServerStandIn, nodes: Processes) -> None:
+    done = await asked(api, nodes, "--node", "n1", "--node", "n77")
+    assert done.stderr == "warning: node n77 has nothing to do with accelbind\n"
+    assert "1 node, 2 devices" in done.stdout
+
+
+async def test_a_process_that_is_not_ready_and_says_nothing_is_no_healthy_node(
+    api: ApiServerStandIn, nodes: Processes
+) -> None:
+    nodes.answers["n1"] = table("n1", problems=[""])
+    done = await asked(api, nodes, "--node", "n1", "-o", "json")
+    (node,) = json.loads(done.stdout)["nodes"]
+    assert node["error"] == "its process answers 503"
 
 
 async def test_missing_rights_are_told_and_the_rest_is_shown(
