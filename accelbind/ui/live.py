@@ -41,8 +41,9 @@ class Tile(msgspec.Struct, frozen=True):
     mode: str
     version: str
     all: int
-    free: int
-    used: int
+    free: int | None
+    """None if it is unknown who has the devices, as is `used`."""
+    used: int | None
     unhealthy: int
     state: str
     """`healthy`, `unhealthy`, `empty` (no device) or `silent` (its process does not answer)."""
@@ -58,7 +59,7 @@ class Reading(msgspec.Struct, frozen=True):
     """How long that took."""
     tiles: list[Tile]
     resources: list[Json]
-    """Numbers of devices by resource: name, all, free, used, unhealthy."""
+    """Numbers of devices by resource: name, all, free, used (None if unknown), unhealthy."""
     pods: list[Json]
     """Those that request our resources: namespace, name, node, phase, asks, and why they wait, as
     `accelbind doctor` says it (what, todo)."""
@@ -176,13 +177,13 @@ def _tile(node: FleetNode) -> Tile:
     if state == "healthy" and not tally.all:
         state = "empty"
     return Tile(
-        plain(node.node),
+        node.node,  # whole: the page asks for the node by it
         plain(node.pool),
         plain(node.mode),
         plain(node.process_version),
         tally.all,
-        tally.free,
-        tally.used,
+        tally.free if node.holders_known else None,
+        tally.used if node.holders_known else None,
         tally.unhealthy,
         state,
         plain(node.error or "; ".join(node.problems), _TEXT),
@@ -191,11 +192,16 @@ def _tile(node: FleetNode) -> Tile:
 
 def _by_resource(fleet: Fleet) -> Iterator[Json]:
     rows: dict[str, list[Row]] = defaultdict(list)
+    unknown: set[str] = set()
     for node in fleet.nodes:
         for row in node.devices:
-            rows[row.resource or row.type].append(row)
+            name = row.resource or row.type
+            rows[name].append(row)
+            if not node.holders_known:
+                unknown.add(name)
     for name in sorted(rows):
-        yield {"name": name, **dataclasses.asdict(Tally.of(rows[name]))}
+        uses = dict.fromkeys(("free", "used")) if name in unknown else {}
+        yield {"name": name, **dataclasses.asdict(Tally.of(rows[name])), **uses}
 
 
 def _pod(pod: Json) -> Json:

@@ -23,7 +23,7 @@ async def explained(live: Live, namespace: str, text: str) -> Json:
         ClusterError: The API server does not say.
     """
     limits = yaml.safe_load(text)
-    if not isinstance(limits, dict):
+    if not isinstance(limits, dict) or not all(map(_is_limit, limits, limits.values())):
         raise InvalidManifest(f"write a name and a number per line, such as {_EXAMPLE}")
     container: Json = {"name": "main", "image": "image", "resources": {"limits": limits}}
     manifest: Json = {
@@ -40,3 +40,8 @@ async def explained(live: Live, namespace: str, text: str) -> Json:
         "lines": [*said, *answer.hints],
         "pod": "\n".join(as_yaml(answer.after)) if answer.after else "",
     }
+
+
+def _is_limit(name: object, number: object) -> bool:
+    # Lists that repeat lists by aliases would be billions of values once they are written.
+    return isinstance(name, str) and isinstance(number, str | int | float | None)

@@ -133,6 +133,8 @@ def create_app(live: Live, token: str, port: int, is_ending: Callable[[], bool])
         try:
             asked = json.loads(await request.body())
             return JSONResponse(await explained(live, str(asked["namespace"]), str(asked["text"])))
+        except RecursionError:
+            return _problem("the text is nested too deeply")
         except (ValueError, TypeError, KeyError, yaml.YAMLError, AccelbindError) as error:
             return _problem(str(error) or type(error).__name__)
 

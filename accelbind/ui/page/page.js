@@ -6,15 +6,20 @@ const $ = (id) => document.getElementById(id);
 const WORDS = { healthy: "healthy", unhealthy: "unhealthy", silent: "no answer", empty: "no devices" };
 
 // The token is in the fragment, which browsers send to nobody; a reload finds it in the session.
-const given = new URLSearchParams(location.hash.slice(1)).get("token");
-if (given) {
+function adopt() {
+  const given = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (!given) return false;
   sessionStorage.setItem("token", given);
   history.replaceState(null, "", "#fleet");
+  return true;
 }
+adopt();
 const headers = { Authorization: `Bearer ${sessionStorage.getItem("token") ?? ""}` };
 
 let shown = null; // the last reading
 let namespace = "default";
+
+const UNKNOWN = "unknown";
 
 // Elements -----------------------------------------------------------------------------------------
 
@@ -40,16 +45,30 @@ function fill(table, rows, nothing) {
     empty.colSpan = $(table).tHead.rows[0].cells.length;
     rows = [[empty]];
   }
-  body.replaceChildren(...rows.map((cells) => {
+  update(body, rows.map((cells) => {
     const row = element("tr");
     row.append(...cells);
     return row;
   }));
 }
 
+// Elements that are as before stay, with the focus and the selection in them.
+function update(parent, parts) {
+  parts.forEach((part, at) => {
+    const old = parent.children[at];
+    if (!old) parent.append(part);
+    else if (old.isEqualNode(part)) return;
+    else if (old.tagName === "UL" && part.tagName === "UL") update(old, [...part.children]);
+    else old.replaceWith(part);
+  });
+  while (parent.children.length > parts.length) parent.lastElementChild.remove();
+}
+
 function say(id, text) {
-  $(id).hidden = !text;
-  $(id).textContent = text ?? "";
+  const shownText = text || "";
+  $(id).hidden = !shownText;
+  // The same text again would be read aloud again.
+  if ($(id).textContent !== shownText) $(id).textContent = shownText;
 }
 
 function link(to, text) {
@@ -62,7 +81,15 @@ const nodeLink = (name) => (name ? link(`#node/${encodeURIComponent(name)}`, nam
 
 function place() {
   const [view, ...rest] = location.hash.slice(1).split("/");
-  return { view: $(`view-${view}`) ? view : "fleet", name: decodeURIComponent(rest.join("/")) };
+  return { view: $(`view-${view}`) ? view : "fleet", name: decoded(rest.join("/")) };
+}
+
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text; // typed by hand
+  }
 }
 
 function show() {
@@ -81,13 +108,11 @@ function show() {
   if (view === "pods") showPods();
 }
 
-const tiles = new Map(); // element of a node, by pool and name: only what has changed is drawn again
-
 function showFleet() {
   if (!shown) return;
   fill("resources", shown.resources.map((each) => [
     cell(each.name || "not offered"),
-    ...["all", "free", "used"].map((key) => cell(each[key], "number")),
+    ...["all", "free", "used"].map((key) => cell(each[key] ?? UNKNOWN, "number")),
     cell(each.unhealthy, each.unhealthy ? "number bad" : "number"),
   ]), "no devices");
   const wanted = $("filter").value.trim().toLowerCase();
@@ -107,23 +132,18 @@ function showFleet() {
     parts.push(list);
   }
   if (!parts.length) parts.push(element("p", "no node", { class: "nothing" }));
-  $("pools").replaceChildren(...parts);
+  update($("pools"), parts);
 }
 
 function tile(node) {
-  const key = `${node.pool} ${node.name}`;
-  const text = JSON.stringify(node);
-  const known = tiles.get(key);
-  if (known?.text === text) return known.item;
   const anchor = link(`#node/${encodeURIComponent(node.name)}`);
   anchor.className = node.state;
   anchor.title = node.note;
   const word = element("span", WORDS[node.state], { class: "word" });
-  const numbers = node.all ? [`${node.free} of ${node.all} free`] : [];
+  const numbers = node.all ? [`${node.free ?? UNKNOWN} of ${node.all} free`] : [];
   anchor.append(element("b", node.name), word, element("small", [...numbers, node.mode].filter(Boolean).join(", ")));
   const item = element("li");
   item.append(anchor);
-  tiles.set(key, { text, item });
   return item;
 }
 
@@ -135,7 +155,7 @@ async function showNode(name) {
   const facts = [node.pool, node.mode && `mode ${node.mode}`, node.processVersion, node.pod, node.source === "slices" && "as its ResourceSlices say"];
   $("node-facts").textContent = facts.filter(Boolean).join(" · ");
   const problems = [node.error, ...node.problems, answer.node ? "" : answer.error].filter(Boolean);
-  $("node-problems").replaceChildren(...problems.map((each) => element("li", each)));
+  update($("node-problems"), problems.map((each) => element("li", each)));
   fill("devices", node.devices.map((each) => [
     cell(each.device),
     cell(each.health, each.health === "Healthy" ? "good" : "bad"),
@@ -155,7 +175,6 @@ function holder(each) {
 }
 
 async function showNames() {
-  $("namespace").value = namespace;
   const asked = namespace;
   const answer = await ask(`/api/names?namespace=${encodeURIComponent(asked)}`);
   if (asked !== namespace) return;
@@ -166,8 +185,6 @@ async function showNames() {
     cell(each.shared ? `${each.namespace} (shared)` : each.namespace), cell(each.note),
   ]), "no names");
 }
-
-const UNKNOWN = "unknown";
 
 function nodes(name) {
   if (!name.usable) return "";
@@ -204,6 +221,9 @@ async function ask(path, body) {
     const options = body ? { method: "POST", body: JSON.stringify(body) } : {};
     const answer = await fetch(path, { ...options, headers });
     if (answer.status === 401) return { error: "the token is missing: open the printed address again" };
+    if (answer.headers.get("Content-Type") !== "application/json") {
+      return { error: `accelbind ui answers ${answer.status}: ${await answer.text()}` };
+    }
     return await answer.json();
   } catch {
     return { error: "accelbind ui does not answer: was it ended?" };
@@ -219,8 +239,13 @@ function take(text) {
   $("status").textContent = `Read at ${at}, in ${reading.seconds} s`;
   $("problems").hidden = !reading.problems.length;
   $("problems").querySelector("summary").textContent = `${reading.problems.length} could not be read`;
-  $("problems").querySelector("ul").replaceChildren(...reading.problems.map((each) => element("li", each)));
+  update($("problems").querySelector("ul"), reading.problems.map((each) => element("li", each)));
+  const focused = document.activeElement;
   show();
+  if (!focused.isConnected) { // a link whose row or tile has changed
+    const again = [...document.links].find((each) => each.hash === focused.hash && each.offsetParent);
+    again?.focus({ preventScroll: true });
+  }
 }
 
 async function follow() {
@@ -245,7 +270,14 @@ async function follow() {
   }
 }
 
-addEventListener("hashchange", () => { show(); $("content").focus({ preventScroll: true }); });
+addEventListener("hashchange", () => {
+  if (adopt()) { // the address of another start, opened in this page
+    location.reload();
+    return;
+  }
+  show();
+  $("content").focus({ preventScroll: true });
+});
 $("filter").addEventListener("input", showFleet);
 $("only-bad").addEventListener("change", showFleet);
 $("choose").addEventListener("submit", (event) => {

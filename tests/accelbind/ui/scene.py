@@ -46,6 +46,14 @@ class Scene:
         await page.wait_for_selector(".tiles li")
         return page
 
+    async def next_reading(self, page: Page) -> None:
+        """Wait until the page shows another reading of the cluster."""
+        await page.evaluate(
+            "new Promise((done) => { const seen = new MutationObserver((all) => {"
+            " if (all.length) { seen.disconnect(); done(); } });"
+            " seen.observe(document.getElementById('status'), {childList: true}); })"
+        )
+
     @staticmethod
     async def _tell(page: Page, error: str) -> None:
         await page.evaluate("text => { document.title = text }", error)

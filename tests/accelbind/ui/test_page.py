@@ -7,6 +7,7 @@ from playwright.async_api import Page, expect
 
 from simulator.apiserver.http_server import HttpServer, Request, Response
 from simulator.apiserver.standin import ApiServerStandIn
+from tests.accelbind.test_fleet import process_on
 from tests.accelbind.ui.scene import AWAY, BROKEN, MARKUP, Scene, scene
 from tests.support import Processes
 
@@ -59,10 +60,50 @@ async def names_are_shown(page: Page) -> None:
         ("fpga.intel.com/nlb: 1", "in namespace default"),
         (MARKUP, "write a name and a number per line"),
         ("a: [", "expected"),
+        ("x" * 70_000, "Too Large"),
     ):
         await page.fill("#request", text)
         await page.click("#try button")
         await expect(page.locator("#answer")).to_contain_text(words)
+
+
+async def test_a_reading_takes_neither_the_focus_nor_typed_text(
+    api: ApiServerStandIn, processes: Processes
+) -> None:
+    async with scene(api, processes) as made:
+        page = await made.page()
+        focused = "document.activeElement.hash"
+        await page.focus(f".tiles a:has-text('{BROKEN}')")
+        await made.next_reading(page)
+        assert await page.evaluate(focused) == f"#node/{BROKEN}"
+        api.put(process_on(BROKEN, "Pending"))
+        await expect(page.locator(".tiles .silent")).to_have_count(2)
+        assert await page.evaluate(focused) == f"#node/{BROKEN}"
+        await page.click("nav a:has-text('Names')")
+        await expect(page.locator("#names")).to_contain_text("nlb0")
+        await page.fill("#namespace", "team-")
+        await made.next_reading(page)
+        await made.next_reading(page)
+        assert await page.input_value("#namespace") == "team-"
+
+
+async def test_any_address_of_the_page_can_be_opened(
+    api: ApiServerStandIn, processes: Processes
+) -> None:
+    long = ".".join(["node" * 15] * 4)
+    api.put(process_on(long))
+    async with scene(api, processes) as made:
+        page = await made.browser.new_page(viewport={"width": 360, "height": 800})
+        await page.goto(made.site)
+        await expect(page.locator("#error")).to_contain_text("no valid token")
+        await page.goto(made.address)  # only the fragment differs, so nothing is loaded
+        await page.click(f".tiles a:has-text('{long}')")
+        await expect(page.locator("#node-facts")).to_contain_text("accelbind-plugin")
+        assert await page.evaluate("document.documentElement.scrollWidth") <= 360
+        await page.evaluate("location.hash = 'node/100%'")
+        await page.reload()
+        await expect(page.locator("#status")).to_contain_text("Read at")
+        await expect(page.locator("#title-node")).to_have_text("Node 100%")
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1920, "light")])

@@ -1,6 +1,8 @@
 """Who gets an answer from the page's server, and with which headers."""
 
+import json
 from collections.abc import AsyncIterator
+from itertools import pairwise
 from pathlib import Path
 
 import httpx2
@@ -69,7 +71,23 @@ async def test_only_this_server_s_page_is_answered(
     assert answer.headers["Cache-Control"] == "no-store"
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b"x" * 70_000])
+# Written out, it would have 9 ** 9 values.
+_ALIASES = "a: &a [x]\n" + "\n".join(
+    f"{name}: &{name} [{','.join([f'*{before}'] * 9)}]" for before, name in pairwise("abcdefghij")
+)
+
+
+def asked_for(limits: str) -> bytes:
+    return json.dumps({"namespace": "team-a", "text": limits}).encode()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"", b"[]", b"{}", b"x" * 70_000, b"[" * 9_000),
+        *map(asked_for, ("[" * 9_000, "1: 1", "a: 2020-01-01", "a: {b: 1}", "\ud800: 1", _ALIASES)),
+    ],
+)
 async def test_a_bad_request_is_an_error_and_no_crash(
     body: bytes, client: httpx2.AsyncClient
 ) -> None:
