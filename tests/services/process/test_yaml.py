@@ -67,7 +67,6 @@ def test_a_marker_inside_a_block_scalar_is_one_unless_it_is_indented() -> None:
         ("a: &x 1\nb: *x\n", {"a": 1, "b": 1}),
         ("a: &x [1]\nb: {c: *x}\n", {"a": [1], "b": {"c": [1]}}),
         ("a: &x 8080\n*x : b\n", {"a": 8080, "8080": "b"}),
-        ("a: &x 1\nb: &x 2\nc: *x\n", {"a": 1, "b": 2, "c": 2}),
         ("a: &x {b: 1, c: 2}\nd: {<<: *x, c: 3}\n", {"a": {"b": 1, "c": 2}, "d": {"b": 1, "c": 3}}),
         ("<<: {a: 1, b: 1}\nb: 2\n", {"a": 1, "b": 2}),
         ("b: 2\n<<: {a: 1, b: 1}\n", {"a": 1, "b": 1}),
@@ -89,13 +88,14 @@ def test_aliases_and_merge_keys_are_those_of_kubectl(text: str, value: object) -
 @pytest.mark.parametrize(
     ("text", "line", "message"),
     [
-        ("a: 1\nb: *x\n", 2, "*x: there is no anchor of this name before it"),
-        ("&x [\n*x]\n", 2, "*x: what it stands for contains itself"),
-        ("a: &x [1]\n? *x\n: b\n", 2, "a key has to be a text"),
+        ("a: 1\nb: *x\n", 2, "not YAML: found undefined alias"),
+        ("a: &x 1\nb: &x 2\n", 2, "not YAML: found duplicate anchor"),
+        ("\n&x [*x]\n", 2, "it nests more than 100"),
+        ("a:\n? [1]\n: b\n", 2, "a key has to be a text"),
         ("a: 1\n<<: 1\n", 2, "<< needs a mapping, or a list of mappings"),
         ("a: &x 1\n<<: [*x]\n", 2, "<< needs a mapping, or a list of mappings"),
         ("<<: {a: 1}\na: 1\na: 2\n", 3, "'a' is set twice"),
-        (f"a: &x {'[' * 60}{']' * 60}\nb: {'[' * 60}*x{']' * 60}\n", 2, "it nests more than 100"),
+        (f"a: &x {'[' * 60}{']' * 60}\nb: {'[' * 60}*x{']' * 60}\n", 1, "it nests more than 100"),
     ],
 )
 def test_aliases_that_cannot_be_are_refused_where_they_stand(
@@ -142,8 +142,7 @@ BOM = "\ufeff"
         f"{BOM}---\r\na: 1\r\n---\r\nb: 2\r\n",
         f"{BOM}---\na: 1\n{BOM}---\nb: 2\n",
         f"a: 1\n---\n\n# x\n{BOM}b: 2\n",
-        f"a: 1\n--- {BOM}\nb: 2\n",
-        f"%YAML 1.1\n---\na: 1\n---\n{BOM}# x\nb: 2\n",
+        f"a: 1\n---\n{BOM}# x\nb: 2\n",
     ],
 )
 def test_files_with_byte_order_marks_may_be_joined(text: str) -> None:
@@ -152,39 +151,10 @@ def test_files_with_byte_order_marks_may_be_joined(text: str) -> None:
         assert values(f"{BOM}{text}".encode(encoding)) == [{"a": "1"}, {"b": "2"}]
 
 
-def test_objects_of_json_may_follow_each_other() -> None:
-    assert read('{"a": "} {"}\n{"b": 2}{"c": 3}\n---\n{"d": 4}\n') == [
-        Document(1, 1, {"a": "} {"}),
-        Document(2, 2, {"b": "2"}),
-        Document(3, 2, {"c": "3"}),
-        Document(4, 4, {"d": "4"}),
-    ]
-    assert values('\t{"a": 1}\n\t{"b": 2}') == [{"a": "1"}, {"b": "2"}]
-    assert values("a: '}{'\n") == [{"a": "}{"}]
-    assert "not YAML" in str(values('{"a": 1} {b: 2}')[1])
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        (r'{"a": "\ud83d\ude00"}', "😀"),
-        (r'{"a": "\\ud83d\\ude00\uD83D\uDE00"}', r"\ud83d\ude00😀"),
-        (r'{"a": "\ude00x\ud83d"}', "\ufffdx\ufffd"),
-        ('{"a": "\x7f \x85 \u2028 \ufffe \\u007f"}', "\x7f \x85 \u2028 \ufffe \x7f"),
-        (r"{'a': '\ud83d\ude00'}", r"\ud83d\ude00"),
-    ],
-)
-def test_strings_of_json_are_those_of_kubectl(text: str, value: str) -> None:
-    assert read(f"\n{text}\n---\n{text}") == [
-        Document(1, 2, {"a": value}),
-        Document(2, 4, {"a": value}),
-    ]
-
-
 def test_bottomless_nesting_is_refused() -> None:
     for step in ("[", "- ", "{a: "):
         assert values(step * 200_000 + "a") == [f"it nests more than {MAX_DEPTH} levels deep"]
-    assert values("? " * 200_000 + "a") == ["a key has to be a text"]
+    assert values("? " * 200_000 + "a") == [f"it nests more than {MAX_DEPTH} levels deep"]
     (value,) = values("[" * MAX_DEPTH + "]" * MAX_DEPTH)
     assert str(value) == "[" * MAX_DEPTH + "]" * MAX_DEPTH
 
@@ -212,17 +182,8 @@ def test_plain_scalars_of_manifests_have_the_types_that_kubectl_reads(
     assert str(document.value) == str({"a": value}), "1 is not True"
 
 
-def test_json_with_such_strings_is_checked_like_any() -> None:
-    smile = r'"\ud83d\ude00"'
-    assert read(f'{{"a": {smile},\n"a": 1}}') == [BrokenDocument(1, 2, "'a' is set twice")]
-    for depth in (101, 99_999):
-        (message,) = values(f'{{"a": {"[" * depth}{smile}{"]" * depth}}}')
-        assert "nests more than" in str(message)
-    assert "not YAML" in str(values(b'{"a": "\x7f\xff"}')[0])
-
-
 # A key of more than 1024 characters would need a "?" before it.
-BASIC_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+BASIC_TEXT = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]), max_size=20)
 INNER = st.lists(BASIC_TEXT, max_size=3) | st.dictionaries(BASIC_TEXT, BASIC_TEXT, max_size=3)
 
 
@@ -231,9 +192,9 @@ INNER = st.lists(BASIC_TEXT, max_size=3) | st.dictionaries(BASIC_TEXT, BASIC_TEX
     st.lists(st.dictionaries(BASIC_TEXT, BASIC_TEXT | INNER, min_size=1, max_size=3), max_size=3)
 )
 def test_json_is_yaml(objects: list[dict[str, object]]) -> None:
-    for ascii_only in (True, False):
-        text = "\n---\n".join(json.dumps(each, ensure_ascii=ascii_only) for each in objects)
-        assert values(text) == objects
+    assert (
+        values("\n---\n".join(json.dumps(each, ensure_ascii=False) for each in objects)) == objects
+    )
 
 
 @given(st.binary() | st.text(alphabet="-. \n\r&*[]{}:?|>%#'\"!a1\ufeff").map(str.encode))
