@@ -34,6 +34,7 @@ NOT_SIMULATED = {
     "the simulator evaluates no ValidatingAdmissionPolicy",
     "the simulator has no pod proxy",
     "a stand-in's containers read nothing",
+    "the simulator's scheduler is not the one that this is about",
 }
 """Why some of the suite needs a real cluster."""
 
