@@ -9,6 +9,7 @@ from services.devices.cdi import (
     DEVICE_KIND,
     KIND,
     CdiFile,
+    CdiHook,
     ClaimDevice,
     check_name,
     claim_file,
@@ -102,6 +103,18 @@ def test_names_are_valid_as_the_reference_implementation_has_it(name: str) -> No
     check_name("A0_-.:z")
     with pytest.raises(InvalidName):
         check_name(name)
+
+
+def test_a_hook_is_announced_for_each_device() -> None:
+    hook = CdiHook("/opt/accelbind/hook/accelbind-hook", "/run/accelbind/hook.sock")
+    (only,) = json.loads(describe([FIRST], hook=hook).content)["devices"]
+    assert only["containerEdits"]["hooks"] == [
+        {
+            "hookName": "createRuntime",
+            "path": "/opt/accelbind/hook/accelbind-hook",
+            "args": ["accelbind-hook", "/run/accelbind/hook.sock", FIRST.id],
+        }
+    ]
 
 
 def test_devices_of_types_are_in_a_file_of_their_own() -> None:
