@@ -242,6 +242,8 @@ async def _answer_of(client: ClusterClient, pod: _Pod) -> Table:
     if answer.status != HTTPStatus.OK:  # it knows no devices yet
         why = "; ".join(plain(each, 300) for each in table.problems)
         raise ClusterError(why or f"its process answers {answer.status}")
+    if table.node != pod.node:  # another pod has this one's address by now
+        raise ClusterError(f"the process of node {plain(table.node)} answers in its place")
     return table
 
 

@@ -211,13 +211,20 @@ async def test_a_node_that_does_not_exist_is_named(api: ApiServerStandIn, nodes:
     assert "1 node, 2 devices" in done.stdout
 
 
-async def test_a_process_that_is_not_ready_and_says_nothing_is_no_healthy_node(
-    api: ApiServerStandIn, nodes: Processes
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (table("n1", problems=[""]), "its process answers 503"),
+        (table("n2", device("d0")), "the process of node n2 answers in its place"),
+    ],
+)
+async def test_an_answer_that_says_nothing_of_a_node_is_an_error(
+    api: ApiServerStandIn, nodes: Processes, answer: Json, error: str
 ) -> None:
-    nodes.answers["n1"] = table("n1", problems=[""])
+    nodes.answers["n1"] = answer
     done = await asked(api, nodes, "--node", "n1", "-o", "json")
     (node,) = json.loads(done.stdout)["nodes"]
-    assert node["error"] == "its process answers 503"
+    assert (node["error"], node["devices"]) == (error, [])
 
 
 async def test_missing_rights_are_told_and_the_rest_is_shown(
