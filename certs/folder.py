@@ -25,9 +25,6 @@ from services.process.pairs import read_pem
 LIFE: Final = timedelta(days=365)
 """How long a serving certificate is valid, which nobody renews by itself."""
 
-_PRIVATE: Final = 0o600
-_PUBLIC: Final = 0o644
-
 
 class IssuedPaths(NamedTuple):
     """The files that a webhook and the API server need of a folder."""
@@ -52,10 +49,10 @@ def issue(directory: Path, names: Sequence[str], *, now: datetime | None = None)
         raise CertificateError(f"{directory}: {created}: remove ca.key and ca.crt to get a new CA")
     serving = issue_serving(authority, names, now, LIFE)
     files = {
-        CA_KEY: (authority.key_pem, _PRIVATE),
-        CA_CERTIFICATE: (authority.certificate.pem, _PUBLIC),
-        SERVING_KEY: (serving.key_pem, _PRIVATE),
-        SERVING_CERTIFICATE: (serving.certificate.pem, _PUBLIC),
+        CA_KEY: (authority.key_pem, 0o600),
+        CA_CERTIFICATE: (authority.certificate.pem, 0o644),
+        SERVING_KEY: (serving.key_pem, 0o600),
+        SERVING_CERTIFICATE: (serving.certificate.pem, 0o644),
     }
     try:
         # All are written before the first is replaced: a full disk leaves a pair that matches.

@@ -74,7 +74,7 @@ class CertificateReconciler:
 
     async def _attempt(self, client: ClusterClient) -> RoundReport:
         at = self._settings
-        read, now = await read_snapshot(client, at, ensure_secret), self._now()
+        read, now = await read_snapshot(client, at, create=True), self._now()
         step = next_step(read.certificates, at.names, now)
         held = read.authority.data
         if step.authority != {key: held[key] for key in CA_KEYS & held.keys()}:

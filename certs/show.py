@@ -11,7 +11,6 @@ from certs.settings import CertsSettings
 from certs.state import CA_KEY, SERVING_KEY, Stored
 from certs.store import read_snapshot
 from services.kube.client import ClusterClient
-from services.kube.objects import read_secret
 from services.process.errors import CertificateError
 
 
@@ -27,7 +26,7 @@ def show_folder(directory: Path) -> dict[str, Any]:
 
 async def show_cluster(client: ClusterClient, at: CertsSettings) -> dict[str, Any]:
     """The certificates in the Secrets and webhook configurations of a cluster."""
-    read = await read_snapshot(client, at, read_secret)
+    read = await read_snapshot(client, at, create=False)
     return _describe(read.certificates, utc_now())
 
 

@@ -2,9 +2,9 @@
 
 import base64
 import copy
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from certs.settings import CertsSettings
 from certs.state import Stored
@@ -16,15 +16,15 @@ from services.kube.objects import (
     NamedObject,
     Secret,
     decode_base64,
+    ensure_secret,
     read_object,
+    read_secret,
     replace_object,
 )
 from services.process.errors import ClusterError
 
 SUFFIX: Final = ".accelbind.dev"
 """The suffix of the names of accelbind's entries in the manifests."""
-
-ReadSecret: TypeAlias = Callable[[ClusterClient, str, str], Awaitable[Secret]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +76,17 @@ class Snapshot:
         return True
 
 
-async def read_snapshot(
-    client: ClusterClient, at: CertsSettings, read_secret: ReadSecret
-) -> Snapshot:
-    """Read both Secrets and all webhook configurations."""
+async def read_snapshot(client: ClusterClient, at: CertsSettings, *, create: bool) -> Snapshot:
+    """Read both Secrets and all webhook configurations; may `create` the Secrets, empty."""
     # In the reverse order of writing, so that a delayed replica undoes nothing. If the Secret of
     # the CA has changed since, either the object that is written next has changed too, and the
     # write fails; or the write is right: the old bundle trusts everything that is served until the
     # new one has been read back from the configurations.
     names = [f"{plural}/{segment(one)}" for plural in PLURALS for one in at.webhook_config]
     configurations = {name: await read_object(client, f"{GROUP}/{name}") for name in names}
-    serving = await read_secret(client, at.namespace, at.tls_secret)
-    authority = await read_secret(client, at.namespace, at.ca_secret)
+    get_secret = ensure_secret if create else read_secret
+    serving = await get_secret(client, at.namespace, at.tls_secret)
+    authority = await get_secret(client, at.namespace, at.ca_secret)
     return Snapshot(at, authority, serving, configurations)
 
 
