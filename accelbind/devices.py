@@ -84,7 +84,10 @@ def devices(
     ] = None,
     resource: Annotated[
         list[str] | None,
-        _of_cluster("--resource", text="Only devices of this resource; repeat it for more."),
+        _of_cluster(
+            "--resource",
+            text="Only devices of this resource, or type of a ResourceSlice; repeat it for more.",
+        ),
     ] = None,
     unhealthy: Annotated[
         bool, switch("--unhealthy", help="Only unhealthy devices.", rich_help_panel=FLEET)

@@ -30,7 +30,7 @@ class Filters:
 
     nodes: tuple[str, ...] = ()
     resources: tuple[str, ...] = ()
-    """Full names, or what is behind the slash."""
+    """Full names, or what is behind the slash; types, where only slices are read."""
     namespace: str = ""
     """That of a pod or claim that has the device."""
     unhealthy: bool = False
@@ -43,7 +43,8 @@ class Filters:
         return self._is_wanted
 
     def _is_wanted(self, row: Row) -> bool:
-        names = {row.resource, row.resource.partition("/")[2]}
+        # A slice doesn't say by which resource its devices can be requested, if any.
+        names = {row.resource, row.resource.partition("/")[2]} if row.resource else {row.type}
         return (
             (not self.resources or not names.isdisjoint(self.resources))
             and (not self.unhealthy or row.health != HEALTHY)

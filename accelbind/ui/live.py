@@ -97,8 +97,11 @@ class Live:
             started = time.monotonic()
             try:
                 self.shown = Shown(await self._read())
-            except AccelbindError as error:
-                self.shown = Shown(self.shown.reading, plain(str(error), _TEXT))
+            except Exception as error:  # noqa: BLE001 - the page shows it, and the next reading may work
+                text = str(error)
+                if not isinstance(error, AccelbindError):
+                    text = f"internal error: {type(error).__name__}: {text}"
+                self.shown = Shown(self.shown.reading, plain(text, _TEXT))
             async with self._changed:
                 self._changed.notify_all()
             took = time.monotonic() - started

@@ -158,6 +158,7 @@ async def test_each_node_is_a_line_also_without_an_answer(
             ["--resource", "af-x", "--node", "n1", "--node", "n2"],
             {"n1": ["d0", "d1"], "n2": ["d0"]},
         ),
+        (["--resource", "rng", "--node", "n3"], {"n3": ["d2"]}),
         (["--unhealthy"], {"n2": ["d0"], "n3": [], "n4": [], "n5": []}),
         (["-n", "team-a", "--node", "n1", "--node", "n2"], {"n1": ["d0"]}),
         (["--namespace", "team-b"], {"n3": ["d1"], "n4": [], "n5": []}),

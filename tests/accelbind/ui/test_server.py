@@ -1,5 +1,6 @@
 """Who gets an answer from the page's server, and with which headers."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from itertools import pairwise
@@ -9,7 +10,7 @@ import httpx2
 import pytest
 
 from accelbind.ui.command import open_in_browser
-from accelbind.ui.live import Live
+from accelbind.ui.live import Live, Shown
 from accelbind.ui.server import create_app
 from services.admission.mutate import Policy
 from simulator.apiserver.standin import ApiServerStandIn
@@ -93,6 +94,31 @@ async def test_a_bad_request_is_an_error_and_no_crash(
 ) -> None:
     answer = await client.post("/api/explain", headers=GIVEN, content=body)
     assert answer.status_code in {413, 422}
+
+
+async def test_an_error_of_ours_is_shown_and_the_next_reading_counts(
+    api: ApiServerStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        monkeypatch.undo()
+        raise KeyError("x")
+
+    live = Live(api.access, "accelbind-system", Policy(), 0.01)
+    monkeypatch.setattr("accelbind.ui.live.read_fleet", fail)
+    reading = asyncio.create_task(live.run())
+    shown = (each async for each in live.watch(lambda: False, 1.0))
+    errors = [each.error async for each in _until_read(shown)]
+    assert errors[-2:] == ["internal error: KeyError: 'x'", ""]
+    reading.cancel()
+    await live.client.aclose()
+
+
+async def _until_read(shown: AsyncIterator[Shown | None]) -> AsyncIterator[Shown]:
+    async for each in shown:
+        if each is not None:
+            yield each
+            if each.reading:
+                return
 
 
 def test_the_browser_s_arguments_do_not_have_the_token(
