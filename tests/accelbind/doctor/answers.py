@@ -127,7 +127,8 @@ def pools(daemonsets: list[Json], pods: list[Json], **answers: Json) -> Answers:
         if "/proxy/" not in request.path:
             return None
         node = request.path.partition(":9102/proxy")[0].rpartition("-")[2]
-        return answers.get(node, 403)
+        answer = answers.get(node, 403)
+        return {"node": node} | answer if isinstance(answer, dict) else answer
 
     return first_of(
         proxied,

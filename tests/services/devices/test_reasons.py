@@ -2,7 +2,8 @@
 
 import re
 
-from services.devices.reasons import OTHERWISE, REASONS, remedy
+from services.devices.reasons import OTHERWISE, REASONS, advised, remedy
+from services.process.problem import Problem
 from tests.support import REPOSITORY
 
 TABLE = REPOSITORY / "services/devices/reasons.py"
@@ -26,3 +27,5 @@ def test_the_table_has_the_codes_that_are_made_and_no_others() -> None:
 def test_a_problem_has_a_remedy_whatever_its_code() -> None:
     assert remedy("no-sysfs") == "name the host's root with --root"
     assert remedy("unheard-of") == OTHERWISE
+    problem = Problem("no-sysfs", "/sys is not there")
+    assert advised(problem) == "/sys is not there: name the host's root with --root"
