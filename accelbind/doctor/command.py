@@ -72,6 +72,7 @@ CLUSTER: Final[Mapping[str, Find[Cluster]]] = {
     "cluster.pools": pools.check_pools,
     "cluster.webhooks": webhooks.check_webhooks,
     "cluster.served": certificates.check_served,
+    "cluster.claims": workloads.check_claims,
     "cluster.pending-pods": workloads.check_pending,
     "cluster.policy": policy.check_policy,
 }

@@ -4,12 +4,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from accelbind.claim_objects import list_claim_objects, names_claims
 from accelbind.doctor.cluster import Cluster, Json, full_name, name_of, part, read_targets
 from accelbind.doctor.model import Line, Unseen, failed, ok, skipped, unseen, warning
 from accelbind.doctor.webhooks import other_hooks
 from accelbind.published import CLASSES, SLICES, Published, read_published
+from accelbind.survey import read_index
 from services.admission.earlier import OWN
-from services.admission.findings import add_advertised
+from services.admission.findings import Code, add_advertised, check
 from services.admission.patch import decode_note
 from services.mappings.accelerator import DEVICE_CLASS
 from services.pods.pod import REQUESTED_ANNOTATION
@@ -117,6 +119,21 @@ def waiting_reasons(pod: Json) -> Iterator[str]:
             waiting = part(one, "state", "waiting")
             if waiting.get("reason"):
                 yield f"{one.get('name')}: {waiting['reason']}: {waiting.get('message', '')}"
+
+
+def check_claims(cluster: Cluster) -> Iterator[Line]:
+    """Do names of claims have their templates, classes and devices?"""
+    index = cluster.query(lambda client: read_index(client, [None]))
+    if not names_claims(index):
+        yield ok("no Accelerator stands for claims")
+        return
+    _, objects = cluster.query(lambda client: list_claim_objects(client, [None]))
+    findings = check(index, policy=cluster.policy, claim_problem=objects.problem)
+    for each in findings:
+        if each.code == Code.CLAIMS:
+            text = f"{each.subject} of namespace {plain(each.namespace)}: {each.text}"
+            yield warning(text, "docs/accelerators.md, Names of claims")
+    yield ok("Accelerators that stand for claims were checked")
 
 
 # Pods --------------------------------------------------------------------------------

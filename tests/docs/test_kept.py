@@ -18,7 +18,7 @@ SECONDS: Final = 300
 SAID: Final = (
     "READY   STATUS    RESTARTS",
     "gpu-small   nvidia.com/mig-1g.10gb",
-    "10 ok, 2 skipped",
+    "11 ok, 2 skipped",
     "f7df405cbd7acf7222f144b0b93acd18.gbs",
     "2 bitstreams in",
     "dfl-port.0 is held by container loopback of pod default/region",
