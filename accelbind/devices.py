@@ -38,6 +38,8 @@ FILES: Final = "files"
 """The source of a table that was read without a plugin."""
 _COMPARED: Final = ("root", "kubelet_dir", "mode")
 """Settings that a running plugin may have with other values than were given."""
+_BELOW_ROOT: Final = ("kubelet_dir", "pod_logs_dir", "state_dir")
+"""Settings that are of the machine whose root is given."""
 
 
 def _of_cluster(*flags: str, text: str) -> Any:  # noqa: ANN401 - as `typer.Option`
@@ -107,6 +109,8 @@ def devices(
     cards and the kubelet's files instead, and says so on stderr. With --device-types
     it shows what these would serve, and devices that only their driver or state
     keeps from being served (not-matched). Logical names are shown with --mappings.
+    With --root, the kubelet's folder, /var/log/pods and the state folder are those
+    below it, unless they are given.
 
     With --cluster it asks the process on each node through the API server, and
     shows a line per node, or with --devices per device. It needs only your own
@@ -145,7 +149,10 @@ def devices(
     if of_cluster or output in {"wide", "yaml"}:
         raise InvalidSettings("these options are for --cluster: see accelbind devices --help")
     files = files or "device_types" in is_given  # a running plugin has its own
-    source = DeviceSource(load_settings(PluginSettings, given), is_given, mappings, files=files)
+    settings = load_settings(PluginSettings, given)
+    if "root" in is_given:
+        settings = _below_root(settings)
+    source = DeviceSource(settings, is_given, mappings, files=files)
     last = None
     while True:
         table = source.read()
@@ -155,6 +162,16 @@ def devices(
         if not watch:
             return
         time.sleep(interval)
+
+
+def _below_root(settings: PluginSettings) -> PluginSettings:
+    """The settings with the unset folders of the node below --root: a copy has no other pods."""
+    folders = {
+        name: settings.root / getattr(settings, name).relative_to("/")
+        for name in _BELOW_ROOT
+        if name not in settings.model_fields_set
+    }
+    return settings.model_copy(update=folders)
 
 
 class DeviceSource:

@@ -19,6 +19,7 @@ from services.mappings.index import MappingIndex, NamespaceMappings, NameTable, 
 from services.mappings.kinds import ACCELERATOR, TABLE
 from services.mappings.model import Mapping
 from services.mappings.namespace import list_entries
+from services.process.errors import InvalidSettings
 from services.process.text import listing, plain
 from webhook.settings import ReviewSettings
 
@@ -112,12 +113,27 @@ async def read_names(client: ClusterClient, policy: Policy, namespace: str) -> N
 
     Raises:
         ClusterError: The API server does not answer, or its mappings can't be listed.
+        InvalidSettings: There is no such namespace.
     """
     index = await read_index(client, [namespace])
+    if not any(each.by_name or each.rejected for each in index.namespace(namespace).tables):
+        await _require_namespace(client, namespace)
     offers = await read_offers(client, namespace)
     if policy.shared_namespace not in ("", namespace):
         index = index.with_namespaces(await _read_shared(client, policy, offers))
     return NameList(namespace, [*_names(index, offers, policy, namespace)], offers.missing)
+
+
+async def _require_namespace(client: ClusterClient, namespace: str) -> None:
+    """Raise InvalidSettings if a namespace does not exist, as far as that may be read."""
+    try:
+        found = await client.get(f"/api/v1/namespaces/{namespace}")
+    except BadStatus as error:
+        if error.status != FORBIDDEN:
+            raise
+    else:
+        if found is None:
+            raise InvalidSettings(f"namespace {plain(namespace)} does not exist")
 
 
 async def _read_shared(

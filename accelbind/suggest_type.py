@@ -93,9 +93,10 @@ def _find(tree: SysTree, device: str, allowed: Collection[str]) -> Subject:
         listed = [*tree.functions, *tree.subjects(_ANY_USB)]
         found = [each for each in listed if each.name == address]
     if not found:
+        place = "sys/dev/char" if device.startswith("/dev/") else "sys/bus/pci or sys/bus/usb"
         raise InvalidSettings(
-            f"{quote(device)} is no device in sysfs: name /dev/NAME, a PCI address such as"
-            " 0000:01:00.0, or a USB path such as 3-1.2"
+            f"{quote(device)} is no device in sysfs ({place} does not have it): name /dev/NAME, a"
+            " PCI address such as 0000:01:00.0, or a USB path such as 3-1.2"
         )
     return found[0]
 

@@ -48,10 +48,12 @@ class _Manifests:
     files: list[str] = field(default_factory=list)
     """The file of each pod."""
     claims: list[FoundClaim] = field(default_factory=list)
-    others: list[str] = field(default_factory=list)
-    """Objects without a pod."""
+    others: list[tuple[str, str]] = field(default_factory=list)
+    """The files and the names of objects without a pod."""
     unused: list[str] = field(default_factory=list)
     """Files and folders in which nothing was read."""
+    problems: list[str] = field(default_factory=list)
+    """Files and folders that can't be read."""
 
 
 @with_settings(
@@ -131,7 +133,7 @@ def explain(
     _print(output, answers, manifests)
     if any(each.is_refused for each in answers):
         raise typer.Exit(Exit.NO)
-    if manifests.unused:
+    if manifests.unused or manifests.problems:
         raise typer.Exit(Exit.UNKNOWN)
 
 
@@ -152,7 +154,23 @@ def _usual_namespace(target: Target, given: str | None, pods: Sequence[FoundPod]
 def _read(paths: Sequence[Path]) -> _Manifests:
     if not paths:
         raise InvalidSettings("name a file, a folder or - for stdin")
-    read, used = _Manifests(), set()
+    read = _Manifests()
+    for path in dict.fromkeys(paths):
+        try:
+            is_used = _read_path(read, [path] * paths.count(path))
+        except InvalidManifest as error:  # the others have an answer
+            read.problems.append(str(error))
+        else:
+            read.unused += [] if is_used else [path_label(path)]
+    if not read.pods:
+        unused = f"{', '.join(read.unused) or 'the manifests'}: {NO_PODS}"
+        raise InvalidManifest("; ".join(read.problems or [unused]))
+    return read
+
+
+def _read_path(read: _Manifests, paths: Sequence[Path]) -> bool:
+    """Add the contents of a path; return whether it has pods or claims."""
+    is_used = False
     for document in read_documents(paths):
         with document.reading():
             for each in find_objects(document.value):
@@ -161,27 +179,27 @@ def _read(paths: Sequence[Path]) -> _Manifests:
                 read.files += [document.file] * len(pods)
                 read.claims += claims
                 if pods or claims:
-                    used.add(document.path)
+                    is_used = True
                 else:
-                    read.others.append(object_label(each))
-    read.unused += [path_label(path) for path in dict.fromkeys(paths) if path not in used]
-    if not read.pods:
-        raise InvalidManifest(f"{', '.join(read.unused) or 'the manifests'}: {NO_PODS}")
-    return read
+                    read.others.append((document.file, object_label(each)))
+    return is_used
 
 
 def _print(output: str, answers: Sequence[Answer], manifests: _Manifests) -> None:
     if output == "json":
         items = [*map(as_object, answers)]
-        print_json({"items": items, "withoutPods": manifests.others})
+        print_json({"items": items, "withoutPods": [name for _, name in manifests.others]})
     elif output == "yaml":
         print_yaml(answers)
     else:
-        several = len({*manifests.files}) > 1
+        several = len({*manifests.files, *(file for file, _ in manifests.others)}) > 1
         print_text(answers, [f"{each}: " if several else "" for each in manifests.files])
         if manifests.others:
-            typer.echo(f"\nwithout pods: {', '.join(manifests.others)}")
+            others = [name + (f" in {file}" if several else "") for file, name in manifests.others]
+            typer.echo(f"\nwithout pods: {', '.join(others)}")
         if any(each.is_of_cluster and each.found.is_template for each in answers):
             typer.echo(_SEES_THE_PERSON, err=True)
     for each in manifests.unused:
         typer.echo(f"error: {each}: {NO_PODS}", err=True)
+    for each in manifests.problems:
+        typer.echo(f"error: {each}", err=True)

@@ -16,7 +16,6 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from services.names import DOMAIN
 from services.process.text import clip, count
 from simulator.client import Json
 from simulator.demo.cluster import NodePlan
@@ -81,8 +80,8 @@ def digest(reports: Sequence[PodReport]) -> RenderableType:
         names = Text("\n".join(name for _, name in report.asked_for), style="bold")
         if report.stored is None:
             nearest = re.search(r"did you mean (.*?\?)", str(report.refusal.get("message")))
-            answer = "refused; did you mean" if nearest else "refused"
-            table.add_row(names, Text(answer, style="red"), Text(nearest[1] if nearest else ""))
+            answer = f"refused; did you mean\n{nearest[1]}" if nearest else "refused"
+            table.add_row(names, Text(answer, style="red"), Text())
         else:
             devices = Text("\n".join(report.devices), style="green")
             became = "\n".join(clip(name, _SHOWN) for name in report.became)
@@ -105,7 +104,7 @@ def processes(parts: Sequence[Part], *, verbose: bool) -> RenderableType:
 
 
 def nodes(found: Sequence[tuple[NodePlan, Json]]) -> RenderableType:
-    table = _table("node", "mode", "cards", f"resource {DOMAIN}/…", "devices")
+    table = _table("node", "mode", "cards", "resource", "devices")
     table.columns[3].no_wrap = False  # the one that is folded
     table.columns[4].justify = "right"
     for plan, node in found:
@@ -113,7 +112,7 @@ def nodes(found: Sequence[tuple[NodePlan, Json]]) -> RenderableType:
         first = (Text(plan.name, style="bold"), plan.mode, cards)
         offered = sorted(capacity(node).items()) + sorted(plan.others.items())
         for name, devices in offered or [("none", 0)]:
-            table.add_row(*first, Text(name.removeprefix(f"{DOMAIN}/")), str(devices))
+            table.add_row(*first, Text(name), str(devices))
             first = (Text(), "", "")
     return table
 

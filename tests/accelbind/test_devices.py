@@ -238,3 +238,7 @@ def test_device_types_show_what_they_would_serve(tmp_path: Path) -> None:
     ]
     assert near["resource"] == ""
     assert any(each.startswith("bent.yaml, line 1: ") for each in table["problems"])
+    own = run(
+        "devices", "--device-types", types, "--mode", "none", "--root", tree.root, "-o", "json"
+    )
+    assert json.loads(own.stdout)["kubeletDir"] == f"{tree.root}/var/lib/kubelet"

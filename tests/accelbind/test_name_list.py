@@ -192,4 +192,23 @@ async def test_a_missing_right_is_named_and_what_it_hides_is_unknown(api: ApiSer
     ]
     done = await listed(api, "--shared-namespace", "lib", denied="/lib/")
     assert "you may not list the shared names in namespace lib" in done.stdout
-    assert "namespace empty has no names" in (await listed(api, "-n", "empty")).stdout
+
+
+async def test_a_namespace_without_names_differs_from_one_that_does_not_exist(
+    api: ApiServerStandIn,
+) -> None:
+    path = "/api/v1/namespaces/empty"
+    command = ("names", "list", "--api-server", api.address, "-n", "empty")
+    for answer, code, words in (
+        (200, 0, "namespace empty has no names"),
+        (403, 0, "namespace empty has no names"),
+        (404, 2, "error: namespace empty does not exist"),
+        (500, 2, "500"),
+    ):
+
+        def status(request: Request, answer: int = answer) -> int | None:
+            return answer if request.path == path else None
+
+        with answering(api, first_of(status, answers())):
+            done = await asyncio.to_thread(run_process, *command)
+        assert (done.returncode, words in done.stdout + done.stderr) == (code, True), done

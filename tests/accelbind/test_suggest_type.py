@@ -84,8 +84,8 @@ def test_a_draft_for_a_device_with_several_nodes_lists_them(tree: DeviceTree) ->
 @pytest.mark.parametrize(
     ("device", "words"),
     [
-        ("/dev/none", "is no device in sysfs"),
-        ("0000:09:00.0", "is no device in sysfs"),
+        ("/dev/none", "is no device in sysfs (sys/dev/char does not have it)"),
+        ("0000:09:00.0", "is no device in sysfs (sys/bus/pci or sys/bus/usb does"),
         ("/dev/mem", "are never handed out: they reach the memory"),
         ("/dev/st0", "are never handed out: they are disks, tapes"),
         ("/dev/hidraw0", "are handed out with --allow-nodes=hidraw only"),

@@ -32,6 +32,7 @@ SAID: Final = (
 SHOWN: Final = (
     "accelbind.dev/gpu-small nvidia.com/mig-1g.10gb /dev/nvidia0",
     "fpga.intel.com/arria10-nbl0 refused; did you mean arria10-nlb0?",
+    "resource devices node-af af 3 x OPAE device.accelbind.dev/intel-npu 1 fpga.intel.com/af-bfa",
     "the API server copies limits to requests before it calls the webhook",
     "- arria10-nlb0 + af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs = 1",
     "+ FPGA_AFU_1=d8424dc4a4a3c413f89e433683f9040b",

@@ -142,7 +142,7 @@ class Rule(Condition, frozen=True, kw_only=True):
     """The values of an attribute while the device is healthy, and the reason for others."""
 
     reason: Label
-    """Shown with the device while the rule does not hold."""
+    """Names the rule that does not hold in `accelbind devices -o json` and in metrics."""
 
     def _problems(self) -> Iterator[str]:
         yield from super()._problems()
@@ -197,7 +197,9 @@ class Attribute(Strict, frozen=True):
     name: Identifier
     """Its name in `where`, `health` and `env`."""
     file: Annotated[str, Meta(max_length=256)]
-    """Relative to the matched device; * stands for any characters within one step."""
+    """Relative to the matched device; with `class`, to its entry, which has files of the PCI or USB
+    device below `device`: `device/hwmon/hwmon*/temp1_input`. * stands for any characters within
+    one step."""
     type: Literal["bool", "int", "string"] = "string"
     """The type of its value."""
 

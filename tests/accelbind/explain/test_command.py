@@ -532,12 +532,30 @@ def test_a_file_in_which_nothing_is_read_is_an_error_beside_the_answers(
     )
     for each in (good, folder / "pod.yaml"):
         assert f"{each}: Pod nlb in namespace default: admitted, rewritten\n" in out
+    assert out.endswith(
+        f"\nwithout pods: Service web in {folder / 'service.yaml'}, Service web in {service}\n"
+    )
     assert run("explain", good, folder, "--mappings", maps).returncode == 0
     done = run("explain", service, "--mappings", maps)
     assert (done.returncode, done.stderr.count("no pod, and no template")) == (2, 1)
     assert run("explain", "--mappings", maps).stderr == (
         "error: name a file, a folder or - for stdin\n"
     )
+
+
+def test_a_file_that_cannot_be_read_is_an_error_beside_the_answers(
+    tmp_path: Path, maps: Path
+) -> None:
+    good, broken, missing = (tmp_path / name for name in ("good.yaml", "broken.yaml", "none.yaml"))
+    good.write_text(POD)
+    broken.write_text("a: [")
+    code, out, err = run("explain", missing, good, broken, "--mappings", maps)
+    assert code == 2
+    assert "Pod nlb in namespace default: admitted, rewritten\n" in out
+    first, second = err.splitlines()
+    assert first == f"error: {missing}: No such file or directory"
+    assert second.startswith(f"error: {broken}, line ")
+    assert run("explain", missing, "--mappings", maps).stderr == f"{first}\n"
 
 
 def test_pods_are_printed_as_they_would_be(explain: Explain) -> None:
