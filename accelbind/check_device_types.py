@@ -40,9 +40,10 @@ def device_types(
 ) -> None:
     """Find what is wrong with device types.
 
-    Reads each file as the plugin does, without looking at devices, and names all
-    findings of a file with the lines of their fields. With --suggest it prints a draft
-    of a type instead, as sysfs shows the device.
+    Reads each file as the plugin does, without looking at devices, and names the
+    findings of a file with the lines of their fields. What fields are together is
+    checked once each of them is right. With --suggest it prints a draft of a type
+    instead, as sysfs shows the device.
 
     Exit code 0: no findings; 1: findings; 2: the folder can't be read,
     or a domain can't be one of device types.

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterator
+from fnmatch import filter as fnfilter
 from pathlib import Path
 from typing import Final
 
@@ -51,14 +52,14 @@ def suggest(root: Path, device: str, allowed: Collection[str] = ()) -> Iterator[
         node = tree.own_node(subject)
         if why := denial(subject.subsystem, node.number, node.name, allowed):
             raise InvalidSettings(f"{device}: {why}")
-    nodes = {
-        each: [
-            name
-            for name, node in tree.nodes_of_class(subject, each)
-            if not denial(each, node.number, node.name, allowed)
-        ]
-        for each in classes
-    }
+    nodes: dict[str, list[str]] = {each: [] for each in classes}
+    refused = ""
+    for each in classes:
+        for name, node in tree.nodes_of_class(subject, each):
+            if why := denial(each, node.number, node.name, allowed):
+                refused = why
+            else:
+                nodes[each].append(name)
     usable = [each for each in classes if nodes[each] or is_entry]
     of_class = usable[0] if usable and usable[0] != "misc" else subject.name
     name = dns_label(of_class if is_entry or usable else f"device-{fact('vendorID')}")
@@ -68,9 +69,15 @@ def suggest(root: Path, device: str, allowed: Collection[str] = ()) -> Iterator[
     yield "kind: DeviceType"
     yield f"metadata: {{name: {name}}}"
     yield "spec:"
-    yield f"  match: [{_term(tree, subject, is_entry=is_entry)}]"
+    like = _like(subject.name)
+    alike = fnfilter(nodes[classes[0]], like) if is_entry else []
+    entry = like if is_entry and len(alike) < len(nodes[classes[0]]) else ""
+    yield f"  match: [{_term(tree, subject, entry, is_entry=is_entry)}]"
     yield f"  resource: {{domain: {DEVICE_DOMAIN}, name: {name}}}"
-    yield from _nodes(subject, usable, is_entry=is_entry, is_vfio=str(driver) == "vfio-pci")
+    is_vfio = str(driver) == "vfio-pci"
+    yield from _nodes(subject, usable, refused, is_entry=is_entry, is_vfio=is_vfio)
+    if len(alike) > 1:
+        yield f"  each: node    # device: a pod gets {listing(alike, most=_SHOWN)} together"
     several = [name for each in usable for name in nodes[each]]
     if len(several) > 1 and not is_entry:
         yield f"  each: device    # node: {listing(several, most=_SHOWN)} are devices of their own"
@@ -101,7 +108,12 @@ def _find(tree: SysTree, device: str, allowed: Collection[str]) -> Subject:
     return found[0]
 
 
-def _term(tree: SysTree, subject: Subject, *, is_entry: bool) -> str:
+def _like(name: str) -> str:
+    """A pattern of the names that differ by their numbers: `npu*pe*`."""
+    return re.sub("[0-9]+", "*", name)
+
+
+def _term(tree: SysTree, subject: Subject, entry: str, *, is_entry: bool) -> str:
     fact = tree.facts(subject)
     parts = []
     vendor, device = fact("vendorID"), fact("deviceID")
@@ -111,12 +123,15 @@ def _term(tree: SysTree, subject: Subject, *, is_entry: bool) -> str:
         parts.append(f'pci: {{vendor: ["{vendor}"], device: ["{device}"]}}')
     if is_entry:
         # Without a bus, the class may have devices of all kinds.
-        entry = "" if parts else f", entry: [{subject.name}]"
-        parts.append(f"class: {{name: {subject.subsystem}{entry}}}")
+        named = entry if parts else subject.name
+        of = f', entry: ["{named}"]' if named else ""
+        parts.append(f"class: {{name: {subject.subsystem}{of}}}")
     return f"{{{', '.join(parts)}}}"
 
 
-def _nodes(subject: Subject, classes: list[str], *, is_entry: bool, is_vfio: bool) -> Iterator[str]:
+def _nodes(
+    subject: Subject, classes: list[str], refused: str, *, is_entry: bool, is_vfio: bool
+) -> Iterator[str]:
     if is_entry or (subject.subsystem == "usb" and not classes):
         yield "  nodes: [{own: true}]"
     elif is_vfio:
@@ -124,7 +139,9 @@ def _nodes(subject: Subject, classes: list[str], *, is_entry: bool, is_vfio: boo
     elif classes:
         yield f"  nodes: [{', '.join(f'{{class: {each}}}' for each in classes)}]"
     else:
-        yield "  nodes: [{vfio: true}]    # no class has nodes of it: bind vfio-pci, or its driver"
+        why = f"{refused}; bound to vfio-pci, it is handed out as a whole"
+        other = "no class has nodes of it: bind vfio-pci, or its driver"
+        yield f"  nodes: [{{vfio: true}}]    # {why if refused else other}"
 
 
 def _attributes(tree: SysTree, subject: Subject) -> Iterator[str]:

@@ -10,10 +10,12 @@ from plugin.settings import PluginSettings
 from services.devices.ofs import IN_USE
 from services.devices.reasons import remedy
 from services.devices.types.build import NOT_MATCHED
+from services.devices.types.misses import MATCHES_NOTHING
 from services.node.table import Table
 from services.process.text import count, plain
 
 _SHOWN: Final = "accelbind devices shows the devices that are known"
+_MISSED: Final = "correct its match; if this node has no such device, nothing"
 
 
 class Node(CheckTarget):
@@ -56,7 +58,8 @@ def check_devices(node: Node) -> Iterator[Line]:
                 yield _unless_denied(line(text, remedy(problem.code)))
     for note in table.problems:
         line = warning if table.devices else failed
-        yield _unless_denied(line(plain(note, 600), _SHOWN))
+        todo = _MISSED if MATCHES_NOTHING in note else _SHOWN
+        yield _unless_denied(line(plain(note, 600), todo))
     yield ok(count(healthy, "healthy device"))
 
 

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from services.devices.model import DeviceNode
 from services.process.problem import Problem
-from services.process.text import words
+from services.process.text import quote, words
 
 Number: TypeAlias = tuple[int, int]
 """Major and minor."""
@@ -266,7 +266,8 @@ def check_node(
     """
     name, number, actual = found.name, found.number, found.actual
     if number is None or not is_name(name):
-        return Problem("node-missing", f"sysfs and /dev have no device node of it: {name!r:.80}")
+        shown = f": {quote(f'/dev/{name}')}" if name else ""
+        return Problem("node-missing", f"sysfs and /dev have no device node of it{shown}")
     if found.target and not is_name(found.target):
         return Problem(
             "node-missing", f"/dev/{name} leads to no node below /dev: {found.target!r:.80}"

@@ -12,8 +12,10 @@ from typing import Final
 
 from services.process.problem import Problem
 
-OTHERWISE: Final = "accelbind fpga info DEVICE shows everything that the card reports"
-"""The advice for a code that is not in the table."""
+OTHERWISE: Final = (
+    "a rule under health of its device type has this reason: see which value it wants"
+)
+"""The advice for a code that is not in the table: types can't have others' reasons."""
 
 
 class Effect(StrEnum):

@@ -250,7 +250,10 @@ def test_it_prints_tables(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stdout.splitlines()[2:] == [
         "FILE     LINE   FIELD            WHAT",
-        "b.yaml   10     spec.health[0]   state must be compared with type int",
+        (
+            "b.yaml   10     spec.health[0]   equals is of type string, and state of int; declare"
+            " it with type: string"
+        ),
         "1 device type: 1 finding",
     ]
 
@@ -294,18 +297,24 @@ def test_all_findings_of_a_file_have_their_lines_in_words(tmp_path: Path) -> Non
     (tmp_path / "x.yaml").write_text(FAULTY)
     expected = [
         (3, "metadata.name", f"must be {NAME}"),
-        (5, "spec.mount", "there is no such field"),
+        (
+            *(5, "spec.mount"),
+            (
+                "there is no such field; there are match, resource, attributes, health, nodes,"
+                " each, env and sharing"
+            ),
+        ),
         (7, "spec.match[0].pci.devise", "there is no such field; did you mean device?"),
         (
             *(9, "spec.match[1].pci.vendor[0]"),
             'must be four lower-case hex digits in quotes, such as "8086"',
         ),
         (11, "spec.attributes[0].type", "must be bool, int or string, not 'float'"),
-        (14, "spec.nodes", "must be a list, in [], not `object`"),
-        (15, "spec.env[0].name", "Expected `str`, got `int`: put it into quotes"),
-        (16, "spec.sharing.replicas", "Expected `int` <= 128"),
+        (14, "spec.nodes", "must be a list, in [], not an object, in {}"),
+        (15, "spec.env[0].name", "must be text, not a whole number: put it into quotes"),
+        (16, "spec.sharing.replicas", "must be at most 128"),
         (17, "spec.resource", "name is missing"),
-        (18, "status", "there is no such field"),
+        (18, "status", "there is no such field; there are apiVersion, kind, metadata and spec"),
     ]
     for path in (tmp_path, tmp_path / "x.yaml"):
         done = run("check", "device-types", path, "-o", "json")
@@ -319,8 +328,30 @@ def test_all_findings_of_a_file_have_their_lines_in_words(tmp_path: Path) -> Non
     [
         ("attribute: state,", "attribute: stat,", 10, "not declared in attributes; did you mean s"),
         ("attribute: numaNode", "attribute: numanode", 14, "did you mean numaNode?"),
-        ("[{class: ve}]", "{class: ve}", 12, "must be a list, in [], not `object`"),
-        ("{class: ve}", "ve", 12, "must be an object, in {}, not `str`"),
+        ("[{class: ve}]", "{class: ve}", 12, "must be a list, in [], not an object, in {}"),
+        ("{class: ve}", "ve", 12, "must be an object, in {}, not text"),
+        ("equals: 1", "lessThan: 1", 10, "there are attribute, equals, oneOf, glob, min, max and"),
+        ("equals: 1", 'max: "70"', 10, "must be a whole number, not text"),
+        (
+            *('ve_state", type: int', 've_state"', 10),
+            "equals is of type int, and state of string; declare it with type: int",
+        ),
+        (
+            *("attribute: state, equals", "attribute: vendorID, equals", 10),
+            "equals is of type int, and vendorID of string",
+        ),
+        (
+            *("VE_NODE", "PCI_RESOURCE_VE", 14),
+            "KubeVirt finds device.accelbind.dev/ve by PCI_RESOURCE_DEVICE_ACCELBIND_DEV_VE",
+        ),
+        (
+            *(
+                "name: ve}\n  env: [{name: VE_NODE",
+                "name: ve-1}\n  env: [{name: PCI_RESOURCE_VE",
+                14,
+            ),
+            "KubeVirt finds no resource with -, such as device.accelbind.dev/ve-1; choose another",
+        ),
         ("[{class: ve}]", f"[{'{class: ve}, ' * 9}]", 12, "must have at most 8 entries"),
         ("metadata:", "meta:", 1, "there is no such field; did you mean metadata?"),
         ("vector-engine", "x" * 50, 3, "must have at most 40 characters"),

@@ -71,6 +71,38 @@ def test_a_draft_names_the_device_its_nodes_and_what_sysfs_shows(
         assert [len(each.nodes) for each in types.scan().devices] == [1]
 
 
+@pytest.mark.parametrize(
+    ("device", "entry", "line"),
+    [
+        ("/dev/npu0pe0", ["npu*pe*"], "  each: node    # device: a pod gets npu0pe0 and npu0pe1"),
+        ("/dev/npu0_mgmt", ["npu*_mgmt"], ""),
+    ],
+)
+def test_a_draft_for_one_node_of_a_card_has_none_of_another_kind(
+    tree: DeviceTree, device: str, entry: list[str], line: str
+) -> None:
+    npu = tree.pci("0000:04:00.0", "1ed2:0001")
+    for number, name in enumerate(("npu0_mgmt", "npu0pe0", "npu0pe1")):
+        tree.entry(npu, "npu", name, f"240:{number}")
+    _, out, _ = suggest(tree, device)
+    draft = yaml.safe_load(out)
+    assert draft["spec"]["match"][0]["class"] == {"name": "npu", "entry": entry}
+    assert (line in out, "each" in draft["spec"]) == (True, bool(line))
+    types = Types(tree.root.parent / "types", tree.root)
+    types.write("draft.yaml", out)
+    devices = types.scan().devices
+    assert [len(each.nodes) for each in devices] == ([1, 1] if line else [1])
+
+
+def test_a_draft_for_a_disk_controller_says_that_its_nodes_are_not_handed_out(
+    tree: DeviceTree,
+) -> None:
+    tree.entry(tree.pci("0000:05:00.0", "144d:a808"), "nvme", "nvme0", "238:0")
+    _, out, _ = suggest(tree, "0000:05:00.0")
+    assert "# nodes of nvme are never handed out: they are disks, tapes" in out
+    assert "; bound to vfio-pci, it is handed out as a whole\n" in out
+
+
 def test_a_draft_for_a_device_with_several_nodes_lists_them(tree: DeviceTree) -> None:
     folder = tree.usb("1-6", "046d:085e", "bus/usb/001/011", "189:10")
     for number in range(2):

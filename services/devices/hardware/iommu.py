@@ -32,12 +32,11 @@ def group_of(files: Sysfs, function: str) -> str:
 
 def group_nodes(files: Sysfs, group: str) -> list[FoundNode]:
     """The nodes of a group: its own, and that of VFIO."""
-    folders = {f"/sys/class/vfio/{group}": "vfio", "/sys/class/misc/vfio": "misc"}
     nodes = []
-    for path, subsystem in folders.items():
-        folder = files.resolve(path)
-        uevent = files.text(f"{folder}/uevent") if folder else ""
-        nodes.append(found_node(files, *described_node(uevent), subsystem))
+    for subsystem, entry in (("vfio", group), ("misc", "vfio")):
+        folder = files.resolve(f"/sys/class/{subsystem}/{entry}")
+        name, number = described_node(files.text(f"{folder}/uevent")) if folder else ("", None)
+        nodes.append(found_node(files, name or f"vfio/{entry}", number, subsystem))
     return nodes
 
 

@@ -88,7 +88,7 @@ def unmet(condition: Condition, value: KnownValue) -> str:
             return ""
         wanted = _range(low, high)
     else:
-        values = condition.values()
+        values = [value for _, value in condition.values()]
         if any(value == each and type(value) is type(each) for each in values):
             return ""
         wanted = listing([_shown(each) for each in values], last="or")

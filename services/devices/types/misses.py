@@ -5,6 +5,7 @@ Only ids, links and listings are read, which no driver's code answers.
 
 import difflib
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from services.devices.types.discover import SysTree
 from services.devices.types.facts import Subject
@@ -13,6 +14,7 @@ from services.devices.types.model import DeviceType, Term
 from services.process.text import listing, quote
 
 _SHOWN = 4
+MATCHES_NOTHING: Final = "matches nothing"
 
 
 def find_misses(tree: SysTree, types: Iterable[DeviceType]) -> Iterator[str]:
@@ -24,7 +26,7 @@ def find_misses(tree: SysTree, types: Iterable[DeviceType]) -> Iterator[str]:
         reasons = [*dict.fromkeys(_why(tree, term) for term in terms)]
         near = [text for text, is_near in reasons if is_near]
         shown = near or [text for text, _ in reasons]
-        yield f"device type {each.name} matches nothing: {'; '.join(shown[:_SHOWN])}"
+        yield f"device type {each.name} {MATCHES_NOTHING}: {'; '.join(shown[:_SHOWN])}"
 
 
 def _why(tree: SysTree, term: Term) -> tuple[str, bool]:

@@ -37,6 +37,7 @@ from services.devices.types.values import (
     Text,
     VariableName,
     Word,
+    kubevirt_problem,
 )
 from services.mappings.accelerator import is_reserved_variable
 from services.process.text import quote
@@ -129,13 +130,12 @@ class Condition(Strict, frozen=True):
         """Its limits of a number, if it has any."""
         return tuple(each for each in (self.min_, self.max_) if each is not None)
 
-    def values(self) -> tuple[Value, ...]:
-        """The values that it compares with; a glob only compares with strings."""
-        return (
-            self.limits
-            or self.one_of
-            or ((self.glob or "",) if self.equals is None else (self.equals,))
-        )
+    def values(self) -> Iterator[tuple[str, Value]]:
+        """Yield the values that it compares with, and their fields."""
+        given: list[tuple[str, Value | None]] = [("oneOf", each) for each in self.one_of or ()]
+        given += [("equals", self.equals), ("glob", self.glob)]
+        given += [("min", self.min_), ("max", self.max_)]
+        yield from ((name, each) for name, each in given if each is not None)
 
 
 class Rule(Condition, frozen=True, kw_only=True):
@@ -343,12 +343,19 @@ class Spec(Strict, frozen=True):
             wanted = known.get(each.attribute)
             if wanted is None:
                 yield f"{at}.attribute: {_undeclared(each.attribute, known)}"
-            elif any(type(value) is not wanted for value in each.values()):
-                yield f"{at}: {each.attribute} must be compared with type {_WORDS[wanted]}"
+                continue
+            for name, value in each.values():
+                if type(value) is not wanted:
+                    is_of, of = _WORDS[type(value)], each.attribute
+                    todo = "" if of in BUILT_IN else f"; declare it with type: {is_of}"
+                    yield f"{at}: {name} is of type {is_of}, and {of} of {_WORDS[wanted]}{todo}"
         for number, variable in enumerate(self.env):
-            of = variable.attribute
-            if of is not None and of not in known:
-                yield f".env[{number}].attribute: {_undeclared(of, known)}"
+            named = variable.attribute
+            if named is not None and named not in known:
+                yield f".env[{number}].attribute: {_undeclared(named, known)}"
+            resource = f"{self.resource.domain}/{self.resource.name}"
+            if why := kubevirt_problem(variable.name, resource):
+                yield f".env[{number}].name: {why}"
         variables = [
             *(each.name for each in self.env),
             *(each.env for each in self.nodes if each.env),

@@ -155,8 +155,10 @@ def _invalid(text: str, root: str = "") -> InvalidType:
     path = f"{root}{at}".removeprefix(".")
     unknown = re.fullmatch(r"Object contains unknown field `(.*)`", what, re.DOTALL)
     if unknown:
-        near = difflib.get_close_matches(unknown[1], _part_of(path).__struct_encode_fields__, n=1)
-        what = f"there is no such field{f'; did you mean {near[0]}?' if near else ''}"
+        fields = _part_of(path).__struct_encode_fields__
+        near = difflib.get_close_matches(unknown[1], fields, n=1)
+        meant = f"did you mean {near[0]}?" if near else f"there are {listing(fields)}"
+        what = f"there is no such field; {meant}"
         path = f"{path}.{plain(unknown[1])}".removeprefix(".")
     return InvalidType(path, _in_words(what, path).strip().replace("\n", " ")[:400])
 
@@ -166,7 +168,15 @@ def _part_of(path: str) -> type[msgspec.Struct]:
     return _PARTS.get(re.sub(r"\[\d+\]", "", path).rpartition(".")[2], DeviceType)
 
 
-_OF_KINDS: Final = {"array": "a list, in []", "object": "an object, in {}"}
+_KINDS: Final = {
+    "str": "text",
+    "int": "a whole number",
+    "float": "a decimal number",
+    "bool": "true or false",
+    "array": "a list, in []",
+    "object": "an object, in {}",
+    "null": "empty",
+}
 _LENGTHS: Final = {"<=": "at most", ">=": "at least"}
 _OF_LENGTHS: Final = {"array": "entries", "str": "characters"}
 _WORDS: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str], str], str]], ...]] = (
@@ -179,16 +189,20 @@ _WORDS: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str], str], str]],
         lambda match, _: f"{match[1]} is missing",
     ),
     (
-        re.compile("Expected `str`, got `(?:int|float|bool)`"),
-        lambda match, _: f"{match[0]}: put it into quotes",
+        re.compile("Expected `str`, got `(int|float|bool)`"),
+        lambda match, _: f"must be text, not {_KINDS[match[1]]}: put it into quotes",
+    ),
+    (
+        re.compile(r"Expected `([a-z |]+)`, got `(\w+)`"),
+        lambda match, _: f"must be {_kinds(match[1])}, not {_KINDS.get(match[2], match[2])}",
+    ),
+    (
+        re.compile("Expected `int` (<=|>=) (-?[0-9]+)"),
+        lambda match, _: f"must be {_LENGTHS[match[1]]} {match[2]}",
     ),
     (
         re.compile(r"Invalid enum value (.*)"),
         lambda match, path: f"must be {_choices(path)}, not {match[1]}",
-    ),
-    (
-        re.compile(r"Expected `(array|object)`, got `(\w+)`"),
-        lambda match, _: f"must be {_OF_KINDS[match[1]]}, not `{match[2]}`",
     ),
     (
         re.compile(r"Expected `(array|str)` of length (<=|>=) (\d+)"),
@@ -203,6 +217,12 @@ def _in_words(what: str, path: str) -> str:
         if match := message.fullmatch(what):
             return say(match, path)
     return what
+
+
+def _kinds(union: str) -> str:
+    """The kinds of values of a field that may have several; that it may be left out is known."""
+    names = [each for each in union.split(" | ") if each != "null"]
+    return listing([_KINDS[each] for each in names], last="or")
 
 
 def _choices(path: str) -> str:

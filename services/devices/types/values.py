@@ -1,5 +1,6 @@
 """Parts of device types: texts with their patterns, built-in attributes, strict objects."""
 
+import re
 from collections.abc import Iterator
 from typing import Annotated, Final
 
@@ -59,6 +60,17 @@ PATTERNS: Final = {
     "^[A-Za-z_][A-Za-z0-9_]*$": "a name of letters, digits and _ that starts with a letter or _",
 }
 """The patterns of texts in words."""
+
+
+def kubevirt_problem(variable: str, resource: str) -> str:
+    """Why KubeVirt does not find a resource by a variable of its kind; empty if it does."""
+    # `ResourceNameToEnvVar` of KubeVirt replaces nothing else.
+    name = f"PCI_RESOURCE_{re.sub('[/.]', '_', resource.upper())}"
+    if variable == name or not variable.startswith("PCI_RESOURCE_"):
+        return ""
+    if "-" in name:
+        return f"KubeVirt finds no resource with -, such as {resource}; choose another name"
+    return f"KubeVirt finds {resource} by {name}"
 
 
 class Strict(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):

@@ -85,6 +85,34 @@ def test_a_node_that_has_what_vfio_needs(tmp_path: Path) -> None:
     assert found(tmp_path, "node.vfio", {"match": [{"path": ["/dev/fuse"]}]})[0] == "skipped"
 
 
+def test_groups_without_nodes_are_named_and_checked_for_vfio(
+    tree: DeviceTree, tmp_path: Path
+) -> None:
+    tree.bind("sys/devices/pci0000:3b/0000:3b:00.0", "vfio-pci")
+    state, text = found(tmp_path, "node.devices", VFIO)
+    assert (state, 'no device node of it: "/dev/vfio/12"' in text) == ("failed", True), text
+    assert 'no device node of it: "/dev/vfio/vfio"' in text
+    assert found(tmp_path, "node.vfio", VFIO)[0] == "ok"
+
+
+def test_violated_rules_and_types_that_match_nothing_have_advice_of_their_own(
+    tree: DeviceTree, tmp_path: Path
+) -> None:
+    entry = tree.entry("", "misc", "fuse", "10:229")
+    tree.file(f"{entry}/temperature", "99")
+    hot = {
+        "match": [{"class": {"name": "misc", "entry": ["fuse"]}}],
+        "attributes": [{"name": "temperature", "file": "temperature", "type": "int"}],
+        "health": [{"attribute": "temperature", "max": 70, "reason": "too-hot"}],
+    }
+    none = {"match": [{"class": {"name": "npu"}}]}
+    _, text = found(tmp_path, "node.devices", hot, none)
+    assert "a rule under health of its device type has this reason" in text
+    assert "device type t1 matches nothing" in text
+    assert "correct its match" in text
+    assert "accelbind fpga info" not in text
+
+
 @pytest.mark.parametrize(
     ("path", "text", "state", "words"),
     [
