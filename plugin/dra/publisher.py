@@ -59,7 +59,7 @@ DELETED_SECONDS: Final = 1.0
 """Between a deletion by somebody else and creating the slice again. A kubelet that starts deletes
 all slices of its node, and is through by then; so does the garbage collector for a lost Node."""
 
-WATCH: Final = WatchTiming(first=150.0, longest=160.0, spread=0.9, watch=600.0)
+WATCH: Final = WatchTiming(first=165.0, longest=170.0, spread=0.95, watch=600.0)
 """Of the watch of a node's slices, which change seldom. Thousands of nodes lose theirs when an API
 server restarts: a hundredth of them comes back in a second, and all do within three minutes."""
 
