@@ -3,7 +3,7 @@
 import contextlib
 import ipaddress
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -88,13 +88,23 @@ def convert(parsed: x509.Certificate) -> Certificate:
 
 def read_certificates(text: bytes) -> tuple[Certificate, ...]:
     """The usable certificates in a PEM text, without duplicates."""
-    found = list[Certificate]()
+    return unique(one for one in _read(text) if one)
+
+
+def count_unreadable(text: bytes) -> int:
+    """How many certificates in a PEM text can't be read."""
+    return [*_read(text)].count(None)
+
+
+def _read(text: bytes) -> Iterator[Certificate | None]:
+    """Yield the certificates in a PEM text; None in place of one that can't be read."""
     for block in itertools.islice(certificate_blocks(text), MOST_CERTIFICATES):
+        try:
+            yield convert(x509.load_pem_x509_certificate(block))
         # The errors of the library have no class in common, and an unusual certificate must not
         # keep the others from their use.
-        with contextlib.suppress(Exception):
-            found.append(convert(x509.load_pem_x509_certificate(block)))
-    return unique(found)
+        except Exception:  # noqa: BLE001
+            yield None
 
 
 def read_key(text: bytes) -> PrivateKeyTypes | None:

@@ -6,10 +6,10 @@ Each write succeeds only on the version that was read, so any number of replicas
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 
@@ -35,6 +35,8 @@ ATTEMPTS: Final = 20
 PATIENCE: Final = 600.0
 """Seconds beyond `settle` for which `renew` waits for the bundle."""
 
+T = TypeVar("T")
+
 log = structlog.get_logger(component="certs")
 
 
@@ -59,22 +61,17 @@ class CertificateReconciler:
         self._now = now
         self._in_place: tuple[bytes, datetime] | None = None
         """The bundle that all configurations have, and since when as far as is known here."""
+        self._unreadable = 0
+        """How many certificates could not be read."""
 
     async def run_once(self, client: ClusterClient) -> RoundReport:
         """Do one round."""
-        for _ in range(ATTEMPTS):
-            with contextlib.suppress(Conflict):
-                return await self._attempt(client)
-            # Another replica was faster; the next attempt starts with what it wrote.
-            await asyncio.sleep(random.uniform(0, 0.05))  # noqa: S311 - jitter, not a secret
-        raise ClusterError(
-            f"the Secrets or webhook configurations keep changing: {ATTEMPTS} writes in a row"
-            " conflicted"
-        )
+        return await _retried(lambda: self._attempt(client))
 
     async def _attempt(self, client: ClusterClient) -> RoundReport:
         at = self._settings
         read, now = await read_snapshot(client, at, create=True), self._now()
+        self._tell_unreadable(read.certificates.unreadable)
         step = next_step(read.certificates, at.names, now)
         held = read.authority.data
         if step.authority != {key: held[key] for key in CA_KEYS & held.keys()}:
@@ -90,6 +87,11 @@ class CertificateReconciler:
             log.info("serving certificate issued", secret=at.tls_secret, reason=step.renewal)
         serving = next(iter(read_certificates(served.get(SERVING_CERTIFICATE, b""))), None)
         return RoundReport(step.trusted, serving, waiting, problems)
+
+    def _tell_unreadable(self, number: int) -> None:
+        if number > self._unreadable:
+            log.warning("certificates that can't be read leave the bundle", number=number)
+        self._unreadable = number
 
     async def _write_bundles(
         self, client: ClusterClient, read: Snapshot, bundle: bytes, now: datetime
@@ -120,9 +122,13 @@ async def renew(client: ClusterClient, at: CertsSettings, *, authority: bool) ->
     name, key, ours = at.tls_secret, BUNDLE, SERVING_KEYS
     if authority:
         name, key, ours = at.ca_secret, CA_KEY, CA_KEYS
-    secret = await ensure_secret(client, at.namespace, name)
-    left = {one: value for one, value in secret.data.items() if one in ours - {key}}
-    await write_secret(client, secret, left, ours=ours)
+
+    async def remove_key() -> None:
+        secret = await ensure_secret(client, at.namespace, name)
+        left = {one: value for one, value in secret.data.items() if one in ours - {key}}
+        await write_secret(client, secret, left, ours=ours)
+
+    await _retried(remove_key)
     reconciler = CertificateReconciler(at)
     try:
         async with asyncio.timeout(at.settle.total_seconds() + PATIENCE):
@@ -133,3 +139,16 @@ async def renew(client: ClusterClient, at: CertsSettings, *, authority: bool) ->
     # Somebody keeps writing another bundle, or takes ours out.
     except TimeoutError as error:
         raise ClusterError("the bundle does not stay in the webhook configurations") from error
+
+
+async def _retried(attempt: Callable[[], Awaitable[T]]) -> T:
+    """The result of an attempt that no other replica preceded."""
+    for _ in range(ATTEMPTS):
+        with contextlib.suppress(Conflict):
+            return await attempt()
+        # Another replica was faster; the next attempt starts with what it wrote.
+        await asyncio.sleep(random.uniform(0, 0.05))  # noqa: S311 - jitter, not a secret
+    raise ClusterError(
+        f"the Secrets or webhook configurations keep changing: {ATTEMPTS} writes in a row"
+        " conflicted"
+    )

@@ -26,6 +26,7 @@ from certs.certificates import (
     MOST_CERTIFICATES,
     Certificate,
     bundle_pem,
+    count_unreadable,
     key_error,
     read_certificates,
     read_key,
@@ -72,9 +73,17 @@ class Stored:
     @property
     def authorities(self) -> tuple[Certificate, ...]:
         """The certificates in the CA's Secret, then those in the bundles only."""
+        return unique(one for text in self._texts for one in read_certificates(text))
+
+    @property
+    def unreadable(self) -> int:
+        """How many certificates beside these can't be read."""
+        return sum(map(count_unreadable, self._texts))
+
+    @property
+    def _texts(self) -> tuple[bytes, ...]:
         held = (self.authority.get(key, b"") for key in (CA_CERTIFICATE, OLD_CAS))
-        texts = (*held, *(bundle for _, bundle in self.bundles))
-        return unique(one for text in texts for one in read_certificates(text))
+        return (*held, *(bundle for _, bundle in self.bundles))
 
 
 @dataclass(frozen=True, slots=True)

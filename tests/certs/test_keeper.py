@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 from cryptography.hazmat.primitives import serialization
+from structlog.testing import capture_logs
 
 from certs import state
 from certs.authority import (
@@ -260,7 +261,10 @@ async def test_odd_certificates_beside_good_ones_stop_no_round(filled: Cluster) 
         text = filled.secret(name).get(key, b"")
         filled.store.put(name, filled.secret(name) | {key: text + odd})
     filled.edit_bundles(odd + own.pem)
-    reports = [await replica.run_once(minutes=2) for _ in range(3)]
+    with capture_logs() as logs:
+        reports = [await replica.run_once(minutes=2) for _ in range(3)]
+    told = [each["log_level"] for each in logs if "leave the bundle" in each["event"]]
+    assert told == ["warning"]
     assert [report.problems for report in reports] == [()] * 3
     assert own in filled.bundle
     for _ in range(4):
@@ -380,6 +384,19 @@ async def test_renewing_by_command_keeps_names_and_other_cas(cluster: Cluster) -
         assert cluster.bundle[1:] == [other], "webhooks may serve what it has signed"
         await cluster.replica().run_once(hours=hours)
     assert len(cluster.bundle) == 1
+
+
+async def test_renewing_by_command_comes_after_the_write_of_a_replica(filled: Cluster) -> None:
+    [old], writes = filled.bundle, list[str]()
+
+    async def refuse_the_first(name: str) -> int | None:
+        writes.append(name)
+        return 409 if len(writes) == 1 else None
+
+    filled.store.on_write = refuse_the_first
+    await renew(filled.store, SETTINGS, authority=False)
+    assert writes == [TLS, TLS, TLS]
+    assert filled.bundle == [old]
 
 
 async def test_renewing_by_command_fails_where_the_bundle_cannot_be_written(
