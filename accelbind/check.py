@@ -31,8 +31,7 @@ from services.kube.access import Access
 from services.kube.client import ClusterClient
 from services.mappings import folder as folders
 from services.mappings.index import EMPTY_INDEX, MappingIndex
-from services.mappings.kinds import TABLE
-from services.mappings.schema import SPECS, unknown_fields, wrong_type
+from services.mappings.kinds import SPECS, TABLE, unknown_fields, wrong_type
 from services.process.errors import InvalidSettings
 from services.process.objects import is_kind
 from services.process.problem import Problem

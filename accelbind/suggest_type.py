@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Final
 
 from services.devices.hardware.sysfs import Sysfs
-from services.devices.labels import dns_label
 from services.devices.nodes import denial, denied_name
 from services.devices.types.discover import SysTree
 from services.devices.types.facts import Subject
 from services.devices.types.model import Term, Usb
-from services.names import DEVICE_DOMAIN
+from services.names import DEVICE_DOMAIN, dns_label
 from services.process.errors import InvalidSettings
 from services.process.text import listing, plain, quote, words
 

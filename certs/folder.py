@@ -20,7 +20,7 @@ from certs.state import (
 )
 from services.process.errors import CertificateError
 from services.process.files import replace_files
-from services.process.pairs import read_pem
+from services.process.tls import read_pem
 
 LIFE: Final = timedelta(days=365)
 """How long a serving certificate is valid, which nobody renews by itself."""

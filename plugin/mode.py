@@ -11,16 +11,19 @@ changed annotation counts at the next start.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import structlog
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from services.devices.model import PluginMode
 from services.kube.client import ClusterClient, requested_pause
 from services.kube.nodes import node_annotations
 from services.names import DOMAIN
+from services.node.metrics import gauge
 from services.process.errors import ClusterError
 from services.process.outage import Outage
 from services.process.retry import Backoff
@@ -100,3 +103,26 @@ async def ask_until_answered(connection: ClusterClient, node: str) -> Mapping[st
         else:
             outage.ended()
             return annotations
+
+
+@dataclass(eq=False)
+class ModeCollector(Collector):
+    """The node's mode."""
+
+    choice: ModeChoice
+
+    def collect(self) -> Iterator[Metric]:
+        """The families, one after the other."""
+        choice = self.choice
+        yield gauge(
+            "node_mode",
+            "The node's mode, and who says so (annotation, flag, or last: what was served last"
+            " counts until the API server answers); always 1.",
+            ("mode", "source"),
+            {(choice.mode.value, choice.source): 1},
+        )
+        yield GaugeMetricFamily(
+            "accelbind_node_mode_annotation_invalid",
+            "Whether the node's annotation names no mode, so that the one before is kept: 1 or 0.",
+            value=bool(choice.error),
+        )

@@ -1,21 +1,46 @@
-"""The parts of a process on a node that outlive what it serves: in a mode, or to DRA."""
+"""The parts of a process on a node that outlive what it serves, and the face that serves it.
+
+A face serves the node's devices to the kubelet by one of its two APIs.
+"""
 
 from collections.abc import Coroutine, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from services.containers.holders import Holders
 from services.containers.pod_source import ApiServerPods
 from services.kube.client import ClusterClient
 from services.kube.events import EventRecorder
 from services.kubelet.sockets import plugins_folder
-from services.node.kept_files import KeptFiles
+from services.node.kept_files import KeptFiles, end_if_removed
 from services.node.kubelet_folder import KubeletFolder
 from services.node.metrics import NodeMetrics
-from services.node.removed_folders import end_if_removed
+from services.node.service import NodeService
 from services.node.settings import NodeSettings
 from services.process import http
 from services.process.blocking import BlockingCalls
 from services.programming.ioctls import KERNEL, DriverCalls
+
+
+class Face(Protocol):
+    """Serves a node's devices, which `node` looks after."""
+
+    node: NodeService
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+
+    async def deaf(self) -> list[str]:
+        """Why our sockets don't answer, one sentence each."""
+
+    def unready(self) -> Iterable[str]:
+        """Why the kubelet doesn't have all devices as it should."""
+
+    def told(self) -> Iterable[str]:
+        """Lines for people about what serves."""
+
+    async def holders(self) -> tuple[Holders, Iterable[str]]:
+        """Who has devices, and what is unknown or wrong about that."""
 
 
 class NodeProcess:

@@ -6,8 +6,7 @@ from typing import Final
 
 import msgspec
 
-from plugin.face import Face
-from plugin.node_process import NodeProcess
+from plugin.node_process import Face, NodeProcess
 from plugin.settings import Api, PluginSettings
 from services.containers.holders import Holders
 from services.devices.reasons import advised

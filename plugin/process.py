@@ -14,10 +14,15 @@ import structlog
 
 from plugin.device_plugin.face import DevicePlugin
 from plugin.dra.face import DraDriver, written_folders
-from plugin.face import Face
-from plugin.metrics import ModeCollector
-from plugin.mode import ModeChoice, ask_once, ask_until_answered, choose, without_annotation
-from plugin.node_process import NodeProcess
+from plugin.mode import (
+    ModeChoice,
+    ModeCollector,
+    ask_once,
+    ask_until_answered,
+    choose,
+    without_annotation,
+)
+from plugin.node_process import Face, NodeProcess
 from plugin.probes import Probes
 from plugin.settings import Api, PluginSettings
 from services.devices.model import PluginMode

@@ -1,4 +1,4 @@
-"""Names of FPGA resources: from interface and AFU ids to extended resource names and back.
+"""Names of FPGA resources, from interface and AFU ids and back; ids of devices as DNS labels.
 
 A resource of the domain ``fpga.intel.com`` is a whole region, ``region-<interface id>``, or an
 accelerator function, ``af-<3>.<3>.<base64>``: the first three hex digits of the interface ID and of
@@ -10,8 +10,10 @@ https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax
 
 import base64
 import binascii
+import hashlib
 import re
 from dataclasses import dataclass
+from typing import Final
 
 from services.process.errors import InvalidName
 from services.process.text import quote
@@ -160,3 +162,29 @@ def _digits(name: str, encoded: str) -> str:
     except binascii.Error as error:
         raise InvalidName(f"the end of {name} is not base64url: {error}") from error
     return data.hex()
+
+
+MAX_ID: Final = 56
+"""Characters of an id: a DNS label has 63, and replicas add some."""
+
+_NUMBERS: Final = re.compile(r"[0-9]+")
+_NOT_IN_LABEL: Final = re.compile(r"[^a-z0-9]+")
+
+
+def by_number(text: str) -> tuple[str, str]:
+    """A key that sorts `ve10` behind `ve2`."""
+    return _NUMBERS.sub(lambda number: number[0].zfill(20), text), text
+
+
+def dns_label(text: str) -> str:
+    """A text as a DNS label: `0000:b1:00.5` is `0000-b1-00-5`."""
+    plain = _NOT_IN_LABEL.sub("-", text.lower()).strip("-")
+    if plain and len(plain) <= MAX_ID:
+        return plain
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    return f"{plain[: MAX_ID - 9].rstrip('-')}-{digest}".lstrip("-")
+
+
+def dra_name(of: str, device_id: str) -> str:
+    """The name of a type's device in DRA."""
+    return dns_label(f"{of}-{device_id}")

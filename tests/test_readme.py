@@ -15,8 +15,6 @@ NAMED = {
     "folder": re.compile(r"^\| `([a-z_0-9]+)/` \|", re.MULTILINE),
 }
 PAGES = ("ARCHITECTURE.md", "CONTRIBUTING.md", "docs/decisions.md", "docs/developers.md")
-EXAMPLES = {"services/devices/hardware/drivers/acme.py"}
-"""Files that a reader is told to create."""
 
 
 def exists(kind: str, name: str) -> bool:
@@ -33,7 +31,7 @@ def test_modules_and_files_that_pages_for_developers_name_exist(page: str) -> No
     text = (REPOSITORY / page).read_text()
     found = {(kind, name) for kind, pattern in NAMED.items() for name in pattern.findall(text)}
     assert found
-    assert [name for kind, name in found if name not in EXAMPLES and not exists(kind, name)] == []
+    assert [name for kind, name in found if not exists(kind, name)] == []
 
 
 def test_the_architecture_names_every_package_and_the_way_of_a_pod() -> None:

@@ -13,8 +13,7 @@ from services.process.listening import listen, write_ports
 from services.process.outage import Outage
 from services.process.signals import stop_signals
 from services.process.tls import CertificateSource
-from webhook.app import create_app
-from webhook.handler import AdmissionHandler
+from webhook.app import AdmissionHandler, create_app
 from webhook.metrics import AdmissionMetrics, WebhookCollector
 from webhook.selfcheck import check_ourselves
 from webhook.server import SOCKET_BUFFERS, AdmissionServer, limit_files

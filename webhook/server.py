@@ -10,8 +10,7 @@ from typing import Final, cast
 import uvicorn
 from starlette.types import ASGIApp
 
-from webhook.connection import Connection
-from webhook.limits import BoundedApp
+from webhook.limits import BoundedApp, Connection
 
 MOST_FILES: Final = 1024
 """Open files. With as many connections the process stays below the manifests' memory limit."""

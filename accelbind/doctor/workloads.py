@@ -10,9 +10,9 @@ from accelbind.doctor.model import Line, Unseen, failed, ok, skipped, unseen, wa
 from accelbind.doctor.webhooks import other_hooks
 from accelbind.published import CLASSES, SLICES, Published, read_published
 from accelbind.survey import read_index
-from services.admission.earlier import OWN
 from services.admission.findings import Code, add_advertised, check
 from services.admission.patch import decode_note
+from services.admission.requested import OWN
 from services.mappings.accelerator import DEVICE_CLASS
 from services.pods.pod import REQUESTED_ANNOTATION
 from services.process.text import plain

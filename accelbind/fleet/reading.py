@@ -27,7 +27,7 @@ from services.kube.lists import MAX_SURVEY, list_objects
 from services.kubelet.values import HEALTHY, UNHEALTHY
 from services.names import DEVICE_DOMAIN
 from services.node.table import Row, Table
-from services.pods.quantity import parse_count
+from services.pods.requests import parse_count
 from services.process.errors import ClusterError, InvalidQuantity
 from services.process.json import UNREADABLE
 from services.process.problem import Problem

@@ -39,8 +39,8 @@ from services.programming.port import (
     find_device,
     find_engine,
     port_meant,
+    port_session,
 )
-from services.programming.port_session import port_session
 from services.programming.programmer import Programmer
 
 T = TypeVar("T")

@@ -8,7 +8,6 @@ from typing import Any, Final, NoReturn
 
 import structlog
 
-from plugin.device_plugin.events import PluginEvents
 from plugin.device_plugin.hook_server import HookServer
 from plugin.device_plugin.metrics import PluginMetrics
 from plugin.device_plugin.server import ResourceServer
@@ -18,17 +17,17 @@ from plugin.settings import PluginSettings
 from services.containers.holders import FPGA_RESOURCES, Holders
 from services.devices.cdi import DEVICE_KIND, KIND, CdiHook
 from services.devices.model import Device, PluginMode
+from services.kube.events import EventRecorder
 from services.kubelet.checkpoint import KubeletFiles
 from services.kubelet.pod_resources import served_resources
 from services.kubelet.sockets import pod_resources_socket
 from services.node.cdi_publisher import CdiPublisher
-from services.node.counted import CountedResources
-from services.node.device_list import DeviceListServer
+from services.node.device_list import CountedResources, DeviceListServer
+from services.node.events import EventReason
 from services.node.kept_files import Kept, KeptFiles
 from services.node.last_mode import ModeKeeper, enter_mode
 from services.node.reading import holder_source, rules_of
-from services.node.registration import Registration, RegistrationState
-from services.node.resource_set import ResourceSet
+from services.node.registration import NO_ANSWER, Registration, RegistrationState, ResourceSet
 from services.node.service import NodeService
 from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
@@ -37,6 +36,37 @@ from services.process.outage import Outage
 from services.process.retry import Backoff
 from services.process.text import count
 from services.programming.records import FOLDER, PortRecords
+
+FAILURES: Final = 3
+"""Registrations that fail in a row before an Event reports it."""
+
+ABSENCES: Final = 12  # if no kubelet listens: one that restarts is away for some seconds
+
+
+class PluginEvents:
+    """Events of the plugin; `services.node.reading` has those of its devices."""
+
+    def __init__(self, events: EventRecorder) -> None:
+        self._events = events
+        self._failures: dict[str, int] = {}
+
+    def registered(self, resource: str, error: str) -> None:
+        """A registration has failed with an error, or succeeded without one."""
+        if not error:
+            if self._failures.pop(resource, 0) >= FAILURES:
+                self._report(resource, EventReason.REGISTERED, f"{resource} is registered")
+            return
+        count = self._failures[resource] = self._failures.get(resource, 0) + 1
+        if count == (ABSENCES if error.startswith(NO_ANSWER) else FAILURES):
+            self._report(resource, EventReason.REGISTRATION_FAILED, f"{resource}: {error}")
+
+    def forget(self, resource: str) -> None:
+        """A resource has ended."""
+        self._failures.pop(resource, None)
+
+    def _report(self, subject: str, reason: EventReason, message: str) -> None:
+        self._events.record_on_node(subject, reason, message, warning=reason.warning)
+
 
 log = structlog.get_logger(component="plugin")
 
@@ -122,7 +152,7 @@ class DevicePlugin:
         if self._is_hooked:
             yield "hook", self._hook_server().serve()
 
-    # As `plugin.face` says
+    # As `plugin.node_process` says
 
     async def deaf(self) -> list[str]:
         """Why resources that are registered don't answer."""

@@ -11,12 +11,10 @@ import structlog
 
 from plugin.device_plugin.metrics import PluginMetrics
 from plugin.device_plugin.starts import Starts
-from services.devices.allocation import ContainerAllocation, allocate
+from services.devices.allocation import ContainerAllocation, allocate, prefer
 from services.devices.model import Device, DeviceNode
-from services.devices.preference import prefer
 from services.kubelet import deviceplugin_pb2 as pb
-from services.node.counted import Counted
-from services.node.device_list import Context, DeviceListServer
+from services.node.device_list import Context, Counted, DeviceListServer
 from services.node.node_check import require_numbers
 from services.process.errors import (
     AccelbindError,

@@ -10,10 +10,8 @@ from typing import Final
 import structlog
 
 from plugin.settings import PluginSettings
-from services.containers.approvals import Approvals, Start
-from services.containers.holders import FPGA_RESOURCES
-from services.containers.hook_call import require_no_plain_nodes
-from services.containers.identity import (
+from services.containers.holders import (
+    FPGA_RESOURCES,
     ContainerIdentity,
     PodRef,
     allocations,
@@ -22,8 +20,11 @@ from services.containers.identity import (
     pod_of,
     pods_of_folders,
 )
+from services.containers.hook_call import require_no_plain_nodes
 from services.containers.permission import (
+    Approvals,
     Enforce,
+    Start,
     is_enforced,
     require_mapped_functions,
     require_mapped_resource,
@@ -47,7 +48,6 @@ from services.node.node_check import require_own_nodes
 from services.node.pod_events import record_on_pod, record_programming
 from services.node.regions import RegionProgramming
 from services.node.state import NodeState
-from services.process.deadline import deadline
 from services.process.errors import (
     AccelbindError,
     ClusterError,
@@ -58,6 +58,7 @@ from services.process.errors import (
     TooSlow,
 )
 from services.process.outage import Outage
+from services.process.waits import deadline
 
 CHECK_SECONDS: Final = 25.0
 """For the whole check; the kubelet gives up after 30 s, with a message that explains nothing."""

@@ -16,10 +16,10 @@ from typing import Any, Final
 
 import msgspec
 
-from services.containers.identity import PodRef
+from services.containers.holders import PodRef
 from services.devices.dra import DRIVER, SHARES
 from services.names import AFU_LENGTHS, check_id
-from services.pods.quantity import parse_count
+from services.pods.requests import parse_count
 from services.process.errors import InvalidName, InvalidQuantity, NotAllowed
 from services.process.json import UNREADABLE
 from services.process.text import plain, quote

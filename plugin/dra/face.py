@@ -177,7 +177,7 @@ class DraDriver:
         if not error:
             self.publisher.confirm()
 
-    # As `plugin.face` says
+    # As `plugin.node_process` says
 
     async def run(self) -> None:
         """Serve until cancelled; then the sockets end first, once running calls are finished."""

@@ -28,8 +28,7 @@ from services.kubelet.pod_resources import served_resources
 from services.kubelet.sockets import Identity, pod_resources_socket
 from services.node.device_list import DeviceListServer
 from services.node.kubelet_folder import KubeletFolder
-from services.node.registration import Registration
-from services.node.resource_set import ResourceSet
+from services.node.registration import Registration, ResourceSet
 from services.node.state import NodeState
 from services.process.errors import HardwareError, KubeletError
 from services.process.outage import Outage
@@ -70,7 +69,7 @@ class LeftoverResources:
             "what the kubelet still counts of the device plugin is known",
         )
 
-    # As `services.node.counted`
+    # As `services.node.device_list`
 
     def note_sent(
         self,

@@ -22,8 +22,8 @@ from services.devices.dra import (
     dra_devices,
     held_by_plugin,
 )
-from services.devices.labels import dns_label
 from services.devices.model import Contents, Inventory, Value
+from services.names import dns_label
 from services.node.ledger import Ledger
 
 COLLECTION: Final = f"/apis/{API_VERSION}/resourceslices"

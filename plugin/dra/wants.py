@@ -17,7 +17,7 @@ from enum import StrEnum
 import msgspec
 
 from plugin.dra.claims import AllocatedClaim, Config, Requested, Share
-from services.containers.identity import PodRef
+from services.containers.holders import PodRef
 from services.containers.permission import (
     Enforce,
     is_enforced,

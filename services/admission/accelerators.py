@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from services.admission.earlier import EarlierRequests
-from services.admission.requested import ResourceRequest, amounts, refuse_name
+from services.admission.requested import EarlierRequests, ResourceRequest, amounts, refuse_name
 from services.mappings.index import NameTable
 from services.mappings.model import Mapping
 from services.pods.pod import ContainerRef, environment

@@ -18,8 +18,7 @@ from services.mappings.kinds import TABLE, Family
 from services.mappings.model import Mapping, Resolution, label
 from services.mappings.suggestions import nearest
 from services.pods.manifests import FoundPod
-from services.pods.quantity import parse_count
-from services.pods.requests import requesting_containers
+from services.pods.requests import parse_count, requesting_containers
 from services.process.errors import InvalidQuantity
 from services.process.problem import Problem
 from services.process.text import listing, plain

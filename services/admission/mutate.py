@@ -24,12 +24,15 @@ from services.admission import patch, sharing
 from services.admission.accelerators import plan_accelerators
 from services.admission.claims import claim_operations
 from services.admission.domains import check_names
-from services.admission.earlier import MAX_NOTED_UNITS, EarlierRequests, earlier_requests
-from services.admission.patch import Operation
-from services.admission.placement import placement_operations
+from services.admission.patch import Operation, placement_operations
 from services.admission.plan import NOTHING_EARLIER, ContainerPlan, plan_container
 from services.admission.pod_warnings import find_warnings
-from services.admission.requested import ResourceRequest
+from services.admission.requested import (
+    MAX_NOTED_UNITS,
+    EarlierRequests,
+    ResourceRequest,
+    earlier_requests,
+)
 from services.mappings.accelerator import CLAIM_TEMPLATE, ENTRY
 from services.mappings.index import MappingIndex, NamespaceMappings, NameTable
 from services.mappings.model import Function

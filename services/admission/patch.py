@@ -1,19 +1,23 @@
 """The JSON Patch (RFC 6902) for a pod: it changes as little as possible, never a whole map or list.
 
-So the changes of other webhooks stay.
+So the changes of other webhooks stay. Of a pod's node selector, tolerations and runtime class, what
+the pod has already stays too, and a value that contradicts it is refused.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 import msgspec
 
-from services.admission.earlier import OWN
 from services.admission.plan import ContainerPlan
-from services.mappings.accelerator import CLAIM_TEMPLATE
+from services.admission.requested import OWN, ResourceRequest
+from services.mappings.accelerator import CLAIM_TEMPLATE, Effects, Toleration
 from services.pods.functions import new_variables
-from services.pods.pod import REQUESTED_ANNOTATION, Pod
+from services.pods.pod import REQUESTED_ANNOTATION, ContainerRef, Placement, Pod, read_placement
+from services.pods.reasons import ReviewReason
+from services.pods.refusals import Refusals
 from services.process.json import UNREADABLE
+from services.process.text import plain, quote
 
 Operation: TypeAlias = dict[str, object]
 """One operation: ``op``, ``path``, and for ``add`` a ``value``."""
@@ -162,3 +166,88 @@ def decode_note(text: str) -> Note:
     except UNREADABLE:
         return {}
     return noted if sum(map(len, noted.values())) <= _MAX_NOTED else {}
+
+
+def placement_operations(
+    pod: Pod, requests: Iterable[ResourceRequest], refusals: Refusals
+) -> list[Operation]:
+    """Return the JSON Patch for the placement that names of accelerators ask for.
+
+    Raises:
+        InvalidReview: the pod's node selector, tolerations or runtime class can't be read.
+    """
+    asking = [(each.ref, each.key, each.effects) for each in requests if each.effects]
+    if not asking:
+        return []
+    before = read_placement(pod)
+    selector = _selector(before, asking, refusals)
+    runtime_class = _runtime_class(before, asking, refusals)
+    operations = [*_selector_operations(before, selector), *_tolerations(before, asking)]
+    if runtime_class != before.runtime_class:
+        operations.append(add("/spec/runtimeClassName", runtime_class))
+    return operations
+
+
+Asking = list[tuple[ContainerRef, str, Effects]]
+"""Each container, the name that it requests, and what that name brings."""
+
+
+def _selector(before: Placement, asking: Asking, refusals: Refusals) -> dict[str, str]:
+    """Return the pod's node selector with those of the mappings."""
+    # Affinity isn't judged: a pod that contradicts itself with that stays pending.
+    merged = dict(before.node_selector)
+    source = dict.fromkeys(merged, "the pod")
+    for ref, requested, effects in asking:
+        for key, value in effects.node_selector:
+            if merged.setdefault(key, value) != value:
+                message = (
+                    f"{plain(requested)} needs nodes with {key}={value}, but {source[key]} has "
+                    f"the node selector {key}={plain(merged[key])}"
+                )
+                refusals.add(ReviewReason.MAPPINGS_CONFLICT, ref, message)
+            source.setdefault(key, plain(requested))
+    return merged
+
+
+def _selector_operations(before: Placement, after: dict[str, str]) -> Iterator[Operation]:
+    added = {key: value for key, value in after.items() if key not in before.node_selector}
+    if added and not before.node_selector:  # missing, null or empty
+        yield add("/spec/nodeSelector", added)
+        return
+    for key, value in added.items():
+        yield add(f"/spec/nodeSelector/{escaped(key)}", value)
+
+
+def _tolerations(before: Placement, asking: Asking) -> Iterator[Operation]:
+    """Append what is not tolerated yet."""
+    known = {*before.tolerations}
+    wanted = dict.fromkeys(each for _, _, effects in asking for each in effects.tolerations)
+    objects = [_toleration(each) for each in wanted if each not in known]
+    if objects and not before.tolerations:
+        yield add("/spec/tolerations", objects)
+        return
+    for obj in objects:
+        yield add("/spec/tolerations/-", obj)
+
+
+def _toleration(each: Toleration) -> dict[str, str]:
+    value = {"value": each.value} if each.value else {}
+    return {"key": each.key, "operator": each.operator, **value, "effect": each.effect}
+
+
+def _runtime_class(before: Placement, asking: Asking, refusals: Refusals) -> str:
+    """Return the runtime class of the pod or of its mappings."""
+    wanted, source = before.runtime_class, "the pod"
+    for ref, requested, effects in asking:
+        name = effects.runtime_class
+        if not name:
+            continue
+        if not wanted:
+            wanted, source = name, plain(requested)
+        elif wanted != name:
+            message = (
+                f"{plain(requested)} needs runtime class {quote(name)}, but {source} has "
+                f"{quote(wanted)}"
+            )
+            refusals.add(ReviewReason.MAPPINGS_CONFLICT, ref, message)
+    return wanted

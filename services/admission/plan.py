@@ -6,8 +6,7 @@ import msgspec
 
 from services import names
 from services.admission.accelerators import AcceleratorPlan
-from services.admission.earlier import EarlierRequests
-from services.admission.requested import ResourceRequest, refuse_name
+from services.admission.requested import EarlierRequests, ResourceRequest, refuse_name
 from services.mappings.index import NamespaceMappings
 from services.mappings.model import Function, Mode
 from services.pods.functions import RESERVED, permitted_functions

@@ -16,8 +16,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from services.bitstreams.aocx import is_elf, parse_aocx
+from services.bitstreams.gbs import is_gbs, parse_gbs
 from services.bitstreams.model import MAX_FILE, Bitstream, BitstreamKind
-from services.bitstreams.parse import parse
 from services.process.errors import (
     BitstreamMissing,
     InvalidBitstream,
@@ -25,6 +26,17 @@ from services.process.errors import (
     StorageError,
 )
 from services.process.files import open_regular, replace_file
+
+
+def parse(data: bytes | memoryview) -> Bitstream:
+    """Read all bytes of a GBS or an AOCX."""
+    if is_gbs(data):
+        return parse_gbs(data)
+    if is_elf(data):
+        return parse_aocx(data)
+    first = bytes(data[:4]).hex(" ") or "nothing"
+    raise InvalidBitstream(f"it is neither a GBS nor an AOCX: it starts with {first}")
+
 
 _INTERFACE: Final = re.compile(r"[0-9a-f]{8,32}")
 _STORED: Final = re.compile(r"([0-9a-f]{8,40})\.(gbs|aocx)")

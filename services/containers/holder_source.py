@@ -13,22 +13,24 @@ import structlog
 
 from services.containers.holders import (
     Holders,
+    PodRef,
     holders_of_entries,
     holders_of_pods,
     may_have_ended,
     of_present_pods,
+    pod_of_folder,
     pods_of_devices,
+    pods_of_folders,
     served,
 )
-from services.containers.identity import PodRef, pod_of_folder, pods_of_folders
 from services.kubelet.checkpoint import KubeletFiles
 from services.kubelet.pod_resources import held_devices
 from services.kubelet.sockets import pod_resources_socket
 from services.kubelet.values import CheckpointEntry, Held
 from services.process.blocking import BlockingCalls
-from services.process.due import Due
 from services.process.errors import HardwareError, KubeletError
 from services.process.outage import Outage
+from services.process.waits import Due
 
 FILES_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 2.0

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from services.containers.identity import ContainerIdentity
+from services.containers.holders import ContainerIdentity
 from services.kubelet.values import CheckpointEntry
 from services.names import REGION_PREFIX
 from services.process.errors import HookMissing, InvalidInput

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from services.containers.identity import PodRef, display_name
+from services.containers.holders import PodRef, display_name
 from services.names import RegionName, decode
 from services.pods.functions import read_functions
 from services.pods.pod import CONFIG_HASH_ANNOTATION, EnvVar

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from services.devices.held import Allocated, held_parts, is_other_node, possible_ids
-from services.devices.labels import dns_label, dra_name
 from services.devices.model import Card, Contents, Device, Inventory, Value
 from services.devices.resources import AdvertisedResources
+from services.names import dns_label, dra_name
 
 API_VERSION: Final = "resource.k8s.io/v1"
 """Of claims, slices and classes."""

@@ -4,9 +4,9 @@ import re
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from typing import Final, TypeAlias
 
-from services.devices.labels import dns_label
 from services.devices.model import NODE_MARK, Card, Device, Port, VirtualFunction
 from services.devices.topology import Topology
+from services.names import dns_label
 
 HELD: Final = "held-as-other-resource"
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias
 
-from services.devices.labels import dns_label
+from services.names import dns_label
 from services.process.problem import Problem
 
 NODE_MARK: Final = "--"

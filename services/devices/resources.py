@@ -10,8 +10,7 @@ from functools import partial
 
 from services.devices.allocation import UNIT_VARIABLES, resource_variable
 from services.devices.cdi import KIND
-from services.devices.health import no_fme
-from services.devices.ignored import Ignored, ignored_problems
+from services.devices.health import Ignored, ignored_problems, no_fme
 from services.devices.model import (
     Card,
     Device,

@@ -15,11 +15,10 @@ from typing import Final, NoReturn, TypeAlias
 import structlog
 
 from services.mappings.index import EMPTY_INDEX, MappingIndex, build_index
-from services.mappings.kinds import ACCELERATOR
+from services.mappings.kinds import ACCELERATOR, unknown_fields
 from services.mappings.model import Mapping, MappingEntry, parse, reject
-from services.mappings.schema import unknown_fields
 from services.process.errors import ExternalFailure, InvalidMapping
-from services.process.folder import read_file, yaml_files
+from services.process.files import read_file, yaml_files
 from services.process.objects import is_kind
 from services.process.outage import Outage
 from services.process.yaml import BrokenDocument, read_documents

@@ -19,10 +19,10 @@ from services.kube.reflector import Item, Reflector, Store
 from services.mappings.index import EMPTY_INDEX, MappingIndex, build_namespace
 from services.mappings.kinds import TABLE
 from services.mappings.model import MappingEntry, Rejected, parse
-from services.process.due import Due
 from services.process.errors import InvalidMapping
 from services.process.json import UNREADABLE
 from services.process.outage import Outage
+from services.process.waits import Due
 
 INTERVAL: Final = 0.01
 """Seconds from one index to the next, at least."""

@@ -27,6 +27,7 @@ from typing import Final, TypeAlias
 
 from services.containers.holders import Holders, held_by_pods
 from services.devices.dra import DraDevice, dra_devices
+from services.devices.health import Ignored
 from services.devices.held import (
     HELD,
     Parts,
@@ -37,8 +38,6 @@ from services.devices.held import (
     possible_ids,
     replicated,
 )
-from services.devices.ignored import Ignored
-from services.devices.labels import dra_name
 from services.devices.model import Card, Device, Inventory, PluginMode, Sighting, TypesReading
 from services.devices.ofs import is_in_use
 from services.devices.resources import (
@@ -50,7 +49,7 @@ from services.devices.resources import (
     with_problems,
 )
 from services.devices.topology import card_key, lock_of, record_key
-from services.names import FUNCTION_PREFIX
+from services.names import FUNCTION_PREFIX, dra_name
 from services.node.repairs import Attempts, still_tried
 from services.process.problem import Problem
 from services.process.text import listing

@@ -1,6 +1,6 @@
 """Reports what happens to a pod that is starting as its Events."""
 
-from services.containers.identity import PodRef
+from services.containers.holders import PodRef
 from services.kube.events import MAX_MESSAGE, EventRecord, EventRecorder, ObjectReference
 from services.node.events import EventReason
 from services.node.regions import Readiness

@@ -1,13 +1,17 @@
-"""Reads a node: its cards, what its device types match, and which containers have devices.
+"""The loop of a node process: reads the node, and takes the ledger a step further.
 
-Each card is read by itself and may hang (`services.process.blocking`).
+A reading has the cards, what device types match, and which containers have devices. Each card is
+read by itself and may hang (`services.process.blocking`).
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from time import perf_counter
-from typing import Final, TypeAlias
+from typing import Final, NoReturn, Protocol, TypeAlias
 
+import structlog
 from prometheus_client import Histogram
 
 from services.containers.holder_source import HolderSource
@@ -19,10 +23,14 @@ from services.devices.held import held_functions, held_parts
 from services.devices.model import Inventory, PluginMode, TypesReading
 from services.devices.resources import DEFAULT_UNITS
 from services.devices.types.provider import DeviceTypes
-from services.node.ledger import Rules, World
+from services.kube.events import EventRecorder
+from services.node.events import Change, changes
+from services.node.ledger import Rules, World, step
 from services.node.settings import NodeSettings
+from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
+from services.process.outage import Outage
 from services.process.problem import Problem
 from services.programming.lock import LOCKS, leaving_cards
 from services.programming.records import PortRecords
@@ -171,3 +179,67 @@ class WorldReader:
             return await self._types.read(holders, divides=divides), ""
         except HardwareError as error:
             return None, str(error)
+
+
+log = structlog.get_logger(component="node")
+
+
+class ReadsWorld(Protocol):
+    """Reads a node."""
+
+    async def read(self, *, divides: bool) -> World:
+        """Read the node once, as `WorldReader` does."""
+
+
+class Discovery:
+    """Reads the node every `interval` seconds, or on request.
+
+    Each change between two ledgers is logged, and recorded as an Event of the node. After a reading
+    that did not fail, the work of all who follow the state is due.
+    """
+
+    def __init__(
+        self,
+        state: NodeState,
+        reader: ReadsWorld,
+        events: EventRecorder,
+        *,
+        interval: float,
+    ) -> None:
+        self._state = state
+        self._reader = reader
+        self._events = events
+        self._interval = interval
+        self._outage = Outage(
+            log,
+            "scan failed, the last known devices stay offered",
+            "scans answer again",
+            level="error",
+        )
+
+    async def scan_forever(self) -> NoReturn:
+        """Scan until cancelled, first at once."""
+        self._state.rescan.request()
+        await self._state.rescan.run_forever(self.run_once, interval=lambda: self._interval)
+
+    async def run_once(self) -> None:
+        """Scan once, and take the ledger a step further."""
+        state = self._state
+        world = await self._reader.read(divides=state.divides)
+        world = replace(world, attempts=state.attempts)
+        before, state.attempts = state.ledger, {}
+        state.ledger = step(before, world, time.monotonic())
+        self._outage.update(world.error)
+        for change in changes(before, state.ledger):
+            report(change, self._events)
+        if world.is_known:
+            state.scanned.set()
+            state.announce()
+
+
+def report(change: Change, events: EventRecorder) -> None:
+    """Log a change, and record its Event."""
+    write_log = log.warning if change.warning else log.info
+    write_log(change.what, subject=change.subject, message=change.message)
+    if change.event:
+        events.record_on_node(change.subject, change.event, change.message, warning=change.warning)

@@ -17,10 +17,9 @@ from services.devices.model import Contents, Inventory
 from services.devices.topology import card_key
 from services.node.metrics import NodeMetrics
 from services.process.blocking import BlockingCalls
-from services.process.deadline import deadline
-from services.process.due import Due
 from services.process.errors import BitstreamMissing, HardwareError, NotAllowed, TooSlow
 from services.process.text import listing, plain
+from services.process.waits import Due, deadline
 from services.programming.assignment import (
     Assignment,
     Region,

@@ -13,7 +13,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, Field
 
 from services.containers.permission import Enforce
-from services.devices.ignored import Ignored, parse_ignored
+from services.devices.health import Ignored, parse_ignored
 from services.devices.model import PluginMode
 from services.devices.nodes import check_allowed
 from services.devices.reasons import FLAGS, REGISTERS

@@ -9,7 +9,7 @@ from services.devices.model import Inventory, PluginMode
 from services.devices.resources import AdvertisedResources
 from services.node.ledger import Ledger, Rules
 from services.node.repairs import Attempts
-from services.process.due import Due
+from services.process.waits import Due
 
 
 class NodeState:

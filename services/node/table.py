@@ -10,12 +10,11 @@ from typing import Final
 import msgspec
 
 from services.containers.holders import Holder, Holders
-from services.devices.labels import by_number
 from services.devices.model import Device
 from services.devices.resources import AdvertisedResources
 from services.kubelet.values import HEALTHY, UNHEALTHY
 from services.mappings.model import Mapping
-from services.names import REGION_PREFIX
+from services.names import REGION_PREFIX, by_number
 from services.process.problem import Problem
 
 FROM_PLUGIN: Final = "plugin"

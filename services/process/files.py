@@ -1,4 +1,7 @@
-"""Atomic writes: a full disk, a kill or a power failure leaves the old file unchanged."""
+"""Atomic writes, and the files of a folder that others write.
+
+A full disk, a kill or a power failure leaves the old file unchanged.
+"""
 
 import contextlib
 import errno
@@ -7,6 +10,8 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO, Final
+
+from services.process.errors import ExternalFailure
 
 MISSING: Final = "it is missing"
 """How a file is found that isn't there."""
@@ -108,3 +113,30 @@ def sync_folder(folder: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+SUFFIXES: Final = (".yaml", ".yml", ".json")
+
+
+def yaml_files(directory: Path, *, what: str) -> list[Path]:
+    """The files of a folder that count, by name; an error says that it is one of `what`.
+
+    Raises:
+        ExternalFailure: It can't be listed.
+    """
+    try:
+        paths = sorted(directory.iterdir())
+    except OSError as error:
+        raise ExternalFailure(f"the folder of {what} {directory}: {error.strerror}") from error
+    # Without hidden ones, a mounted ConfigMap is read once: its files are links into `..data`.
+    return [
+        path
+        for path in paths
+        if path.name.lower().endswith(SUFFIXES) and not path.name.startswith(".")
+    ]
+
+
+def read_file(path: Path, limit: int) -> bytes:
+    """The content of a regular file, of at most one byte more than the limit."""
+    with open_regular(path, follow_links=True) as file:
+        return file.read(limit + 1)

@@ -1,6 +1,7 @@
-"""A TLS context that follows its files while the server runs."""
+"""Certificates and keys from files, and a TLS context that follows them while the server runs."""
 
 import asyncio
+import os
 import ssl
 import time
 from collections.abc import Callable
@@ -12,8 +13,36 @@ import structlog
 from cryptography import x509
 
 from services.process.errors import CertificateError
+from services.process.files import open_regular
 from services.process.outage import Outage
-from services.process.pairs import load_pair, read_pem
+
+MAX_FILE: Final = 1024 * 1024
+
+
+def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    """Load a certificate and its key, PEM."""
+    # `ssl` takes only paths. But the files may change in between, and a key must not reach a disk.
+    descriptor = os.memfd_create("pair")
+    try:
+        with os.fdopen(descriptor, "wb", closefd=False) as file:
+            file.write(key + b"\n" + certificate)
+        # Without a password, OpenSSL would ask for that of an encrypted key on the terminal.
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}", password="")
+    finally:
+        os.close(descriptor)
+
+
+def read_pem(path: Path) -> bytes:
+    """Read a file of certificates or a key."""
+    try:
+        with open_regular(path, follow_links=True) as file:
+            content = file.read(MAX_FILE + 1)
+    except OSError as error:
+        raise CertificateError(f"{path}: {error.strerror}") from error
+    if len(content) > MAX_FILE:
+        raise CertificateError(f"{path}: more than {MAX_FILE} bytes is not a certificate or key")
+    return content
+
 
 INTERVAL: Final = 1.0
 CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"  # of TLS 1.2; those of TLS 1.3 are all allowed

@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from services.devices.hardware.drivers.base import ErrorFile
+from services.devices.hardware.drivers import ErrorFile
 from services.devices.hardware.scan import DRIVER_BY_NAME
 from services.devices.health import register_value
 from services.devices.model import Card, Port
@@ -18,8 +18,15 @@ from services.process.errors import DeviceBusy, HardwareError
 from services.process.text import clip, plain
 from services.programming.ioctls import DriverCalls
 from services.programming.lock import card_lock
-from services.programming.port import DeviceFiles, EnginePlace, PortPlace
-from services.programming.port_session import FORBIDDEN, port_session, translated, with_remedy
+from services.programming.port import (
+    FORBIDDEN,
+    DeviceFiles,
+    EnginePlace,
+    PortPlace,
+    port_session,
+    translated,
+    with_remedy,
+)
 
 LOCK_SECONDS: Final = 1.0
 

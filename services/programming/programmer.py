@@ -36,13 +36,11 @@ from services.programming.port import (
     DeviceFiles,
     EnginePlace,
     PortPlace,
+    PortSession,
+    busy,
     find_card,
     find_engine,
     find_port,
-)
-from services.programming.port_session import (
-    PortSession,
-    busy,
     opened_node,
     port_session,
     translated,

@@ -16,8 +16,14 @@ from services.devices.topology import Topology
 from services.process.errors import DeviceBusy, DeviceRefused, HardwareError
 from services.process.text import listing
 from services.programming.ioctls import DriverCalls
-from services.programming.port import DeviceFiles, EnginePlace, PortPlace
-from services.programming.port_session import FORBIDDEN, opened_node, translated
+from services.programming.port import (
+    FORBIDDEN,
+    DeviceFiles,
+    EnginePlace,
+    PortPlace,
+    opened_node,
+    translated,
+)
 
 REBIND_SECONDS: Final = 5.0
 """Within which the ports of a card are back after its driver was bound anew."""

@@ -7,7 +7,7 @@ requests.
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 
-from services.pods.quantity import parse_amount
+from services.pods.requests import parse_amount
 from services.process.errors import InvalidQuantity
 from simulator.apiserver.calls import bad_request, invalid
 from simulator.apiserver.resources import PODS, Json

@@ -16,8 +16,7 @@ from services.mappings.model import Mode
 from services.names import DOMAIN, UNIT_RESOURCE
 from services.pods.manifests import FoundPod
 from services.pods.pod import quantity_text
-from services.pods.quantity import parse_count
-from services.pods.requests import requesting_containers
+from services.pods.requests import parse_count, requesting_containers
 from services.process.errors import InvalidQuantity
 from simulator.cards import NLB3, CardSpec
 from simulator.client import Json

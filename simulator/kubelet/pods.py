@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
 
-from services.pods.quantity import parse_count
+from services.pods.requests import parse_count
 from services.process.errors import InvalidInput, InvalidQuantity
 from simulator.kubelet.devices import Granted
 

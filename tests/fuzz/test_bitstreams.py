@@ -11,7 +11,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from services.bitstreams.model import BitstreamKind
-from services.bitstreams.parse import parse
+from services.bitstreams.storage import parse
 from services.process.errors import InvalidBitstream
 from simulator.bitstreams import OPENCL_AFU, aocx_of, gbs_metadata, gbs_of, make_aocx, make_gbs
 from tests.support import soaking

@@ -22,7 +22,7 @@ from services.pods.reasons import ReviewOutcome, ReviewReason
 from services.process.blocking import BlockingCalls
 from services.process.errors import InvalidReview
 from tests.services.cards import advertise
-from webhook.handler import status_body
+from webhook.app import status_body
 
 # Reviews -----------------------------------------------------------------------------------------
 

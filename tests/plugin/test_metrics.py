@@ -8,8 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from plugin.device_plugin.metrics import PluginMetrics
-from plugin.metrics import ModeCollector
-from plugin.mode import ModeChoice
+from plugin.mode import ModeChoice, ModeCollector
 from services.containers.holders import Holder, Holders
 from services.devices.model import Card, Device, Inventory, PciFunction, PluginMode
 from services.devices.resources import AdvertisedResources

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from plugin.device_plugin.events import ABSENCES, FAILURES, PluginEvents
+from plugin.device_plugin.face import ABSENCES, FAILURES, PluginEvents
 from services.devices.model import Card, Device, Inventory, PluginMode
 from services.devices.resources import AdvertisedResources
 from services.devices.types.build import NOT_MATCHED
-from services.node.discovery import report
 from services.node.events import changes
 from services.node.ledger import RECOVERING, Ledger, Rules
+from services.node.reading import report
 from services.node.repairs import Attempt, Tried
 from services.process.problem import Problem
 from tests.services.node.support import Recorder

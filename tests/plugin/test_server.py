@@ -19,7 +19,7 @@ from services.devices.model import Device, DeviceNode
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import deviceplugin_pb2_grpc as rpc
 from services.kubelet.sockets import dial
-from services.node.counted import CountedResources
+from services.node.device_list import CountedResources
 from services.process.errors import AccelbindError, ClusterError, KubeletError, NotAllowed
 from services.process.http import new_registry
 from services.process.problem import Problem

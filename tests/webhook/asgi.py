@@ -7,8 +7,7 @@ from typing import Any, TypeAlias
 from services.admission.mutate import Policy
 from tests.services.building import function, index
 from tests.webhook.reviews import NAME
-from webhook.app import create_app
-from webhook.handler import AdmissionHandler, Mappings
+from webhook.app import AdmissionHandler, Mappings, create_app
 from webhook.metrics import AdmissionMetrics
 
 Message: TypeAlias = MutableMapping[str, Any]

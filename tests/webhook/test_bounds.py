@@ -19,9 +19,9 @@ from tests.webhook.conftest import Starter
 from tests.webhook.reviews import body, patch_of
 from tests.webhook.running import HEADERS
 from tests.webhook.test_server import client_context, connect, ended, head, port_of, serving
-from webhook import connection as connections
 from webhook import limits
-from webhook.connection import UNCOUNTED
+from webhook import limits as connections
+from webhook.limits import UNCOUNTED
 
 pytestmark = pytest.mark.anyio
 

@@ -19,7 +19,7 @@ from tests.services.kube.following import QUICK
 from tests.support import eventually_async
 from tests.webhook.asgi import JSON
 from tests.webhook.reviews import body, pod, response_of
-from webhook.handler import ENDPOINTS
+from webhook.app import ENDPOINTS
 from webhook.process import Webhook
 from webhook.settings import WebhookSettings
 from webhook.sources import MappingSource, choose_source, staleness

@@ -32,7 +32,7 @@ from services.devices.model import PluginMode
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import deviceplugin_pb2_grpc as rpc
 from services.kubelet.sockets import CHANNEL_OPTIONS, address
-from services.process.due import Due
+from services.process.waits import Due
 from simulator.cards import CardSpec, lay_out
 from simulator.kubelet.standin import KubeletStandIn
 from tools.bench.devices import TYPES, lay_out_devices

@@ -20,8 +20,7 @@ from services.process.listening import listen, write_ports
 from services.process.signals import stop_signals
 from services.process.tls import CertificateSource
 from tools.bench.reviews import index
-from webhook.app import create_app
-from webhook.handler import AdmissionHandler
+from webhook.app import AdmissionHandler, create_app
 from webhook.metrics import AdmissionMetrics
 from webhook.server import SOCKET_BUFFERS, AdmissionServer
 

@@ -19,7 +19,7 @@ from services.pods.reasons import ReviewOutcome, ReviewReason
 from services.process.errors import AccelbindError
 from services.programming.error_registers import ClearResult
 from tools.docs.texts import attribute_docstrings, code, members, table
-from webhook.handler import ENDPOINTS
+from webhook.app import ENDPOINTS
 
 
 def admission() -> Iterator[str]:

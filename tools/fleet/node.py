@@ -12,9 +12,9 @@ from plugin.dra.metrics import DraMetrics
 from plugin.dra.publisher import SlicePublisher
 from services.devices.model import Contents, Device, Inventory, PluginMode, Sighting, TypesReading
 from services.kube.events import EventRecorder
-from services.node.discovery import Discovery
 from services.node.ledger import Rules, World
 from services.node.metrics import NodeMetrics
+from services.node.reading import Discovery
 from services.node.state import NodeState
 from services.process.problem import Problem
 from tools.fleet.claims import NodeClaims

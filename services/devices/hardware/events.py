@@ -16,7 +16,7 @@ from typing import Final
 import structlog
 
 from services.devices.hardware.scan import DRIVERS
-from services.process.due import Due
+from services.process.waits import Due
 
 KOBJECT_UEVENT: Final = 15
 """NETLINK_KOBJECT_UEVENT of `linux/netlink.h`."""

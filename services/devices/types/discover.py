@@ -13,10 +13,10 @@ from services.devices.hardware.iommu import found_node, read_group
 from services.devices.hardware.pci import DEVICES, address_in
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.health import Failure, Reading
-from services.devices.labels import by_number
 from services.devices.nodes import FoundNode, described_node
 from services.devices.types.facts import Subject, last_step, read_fact
 from services.devices.types.model import Term
+from services.names import by_number
 
 USB_DEVICES: Final = "/sys/bus/usb/devices"
 _USB_NAME: Final = re.compile(r"\d+-\d+(?:\.\d+)*")

@@ -17,7 +17,6 @@ from services.devices.hardware.ofs import engine_of
 from services.devices.hardware.scan import PATIENCE
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.held import HELD, Allocated
-from services.devices.labels import MAX_ID, by_number, dns_label
 from services.devices.model import NODE_MARK, Device, Sighting, TypesReading, Value
 from services.devices.nodes import FoundNode
 from services.devices.ofs import is_ofs
@@ -36,6 +35,7 @@ from services.devices.types.match import Fact, is_named, mismatch
 from services.devices.types.model import DeviceType
 from services.devices.types.node_source import NodeSource
 from services.devices.vfio import Group, group_problem
+from services.names import MAX_ID, by_number, dns_label
 from services.process.blocking import BlockingCalls, Call
 from services.process.errors import ExternalFailure, HardwareError
 from services.process.problem import Problem

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from services.devices.labels import dns_label
-from services.names import DOMAIN
+from services.names import DOMAIN, dns_label
 from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, NLB0, NLB3
 from tests.e2e.api import Json, Place, place_of, until

@@ -14,7 +14,7 @@ from plugin.dra.claims import (
     has_devices,
     read_claim,
 )
-from services.containers.identity import PodRef
+from services.containers.holders import PodRef
 from services.process.errors import NotAllowed
 from simulator.cards import NLB0
 from tests.plugin.dra.support import NEVER, claim, config, result

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from services.devices.labels import dra_name
+from services.names import dra_name
 from simulator.devices import DeviceTree, vector_engine
 from tests.damages import link, remove_folder, replace_by_folder, restored, truncate, written
 from tests.plugin.dra.support import NEVER, Bed, Dra, claim, config, result

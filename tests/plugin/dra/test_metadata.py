@@ -11,7 +11,7 @@ import pytest
 
 from plugin.dra.metadata import FOLDER
 from services.devices.dra import DRIVER, PCI_BUS_ID
-from services.devices.labels import dra_name
+from services.names import dra_name
 from simulator.devices import DeviceTree, vector_engine
 from simulator.driver import DriverStandIn
 from tests.plugin.dra.support import (

@@ -8,7 +8,7 @@ import pytest
 from services import names
 from services.bitstreams.gbs import MAX_METADATA
 from services.bitstreams.model import BitstreamKind, BitstreamMetadata, OpenCl
-from services.bitstreams.parse import parse
+from services.bitstreams.storage import parse
 from services.process.errors import InvalidBitstream
 from simulator.bitstreams import (
     GBS_MAGIC,

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from services.containers import approvals as module
-from services.containers.approvals import Approvals, Start
-from services.containers.identity import ContainerIdentity
+from services.containers import permission as module
+from services.containers.holders import ContainerIdentity
+from services.containers.permission import Approvals, Start
 from services.containers.wanted import WantedFunctions
 from tests.services.cards import REGION
 

@@ -2,13 +2,13 @@ import pytest
 
 from services.containers.holders import (
     Holder,
+    PodRef,
     holders_of_entries,
     may_have_ended,
     of_present_pods,
     pods_of_devices,
     served,
 )
-from services.containers.identity import PodRef
 from services.kubelet.values import CheckpointEntry, Held
 
 AF = "fpga.intel.com/af-x"

@@ -3,8 +3,8 @@ from contextlib import nullcontext
 
 import pytest
 
+from services.containers.holders import ContainerIdentity
 from services.containers.hook_call import held_regions, parse, require_no_plain_nodes
-from services.containers.identity import ContainerIdentity
 from services.kubelet.values import CheckpointEntry
 from services.process.errors import HookMissing, InvalidInput
 from tests.services.cards import REGION

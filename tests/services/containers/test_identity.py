@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from services.containers.identity import (
+from services.containers.holders import (
     ContainerIdentity,
     PodRef,
     candidates,

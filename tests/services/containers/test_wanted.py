@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from services.containers.identity import PodRef
+from services.containers.holders import PodRef
 from services.containers.wanted import (
     WantedFunctions,
     confirm_pod,

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from services.devices.ignored import parse_ignored
+from services.devices.health import parse_ignored
 from services.devices.model import Fme, Inventory, PluginMode
 from services.devices.resources import with_problems
 from services.process.errors import InvalidSettings

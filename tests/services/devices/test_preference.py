@@ -2,8 +2,8 @@ import itertools
 
 import pytest
 
+from services.devices.allocation import prefer
 from services.devices.model import Device
-from services.devices.preference import prefer
 
 RESOURCE = "fpga.intel.com/region-ce48969398f05f33946d560708be108a"
 

@@ -6,8 +6,7 @@ import msgspec
 import pytest
 import yaml
 
-from services.mappings.kinds import TABLE
-from services.mappings.schema import SPECS, unknown_fields, wrong_type
+from services.mappings.kinds import SPECS, TABLE, unknown_fields, wrong_type
 from tests.services.building import accelerator, function
 from tests.support import REPOSITORY
 

@@ -6,8 +6,8 @@ import pytest
 
 from services.devices.model import Inventory
 from services.devices.resources import AdvertisedResources
-from services.node.discovery import Discovery
 from services.node.ledger import Rules, World
+from services.node.reading import Discovery
 from services.node.state import NodeState
 from tests.services.cards import AF_NLB0, card, world
 from tests.services.node.support import Recorder

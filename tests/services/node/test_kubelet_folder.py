@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from services.kubelet.sockets import Identity, identify
-from services.node.kubelet_folder import KubeletFolder
-from services.node.node_lock import NodeLock
+from services.node.kubelet_folder import KubeletFolder, NodeLock
 from services.process.errors import KubeletError
 from tests.support import eventually_async
 

@@ -12,11 +12,11 @@ from structlog.testing import capture_logs
 from services.containers.holders import Holders
 from services.devices.hardware.scan import scan
 from services.devices.model import Card, Inventory, PluginMode
-from services.node import repairing as module
+from services.node import service as module
 from services.node.ledger import Rules, step
 from services.node.metrics import NodeMetrics
-from services.node.repairing import Repairing
 from services.node.repairs import Tried
+from services.node.service import Repairing
 from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
 from services.process.errors import DeviceBusy, DeviceRefused, KubeletError

@@ -8,10 +8,9 @@ import pytest
 from plugin.device_plugin.server import ResourceServer
 from services.devices.model import Device
 from services.node import registration
-from services.node.counted import CountedResources
+from services.node.device_list import CountedResources
 from services.node.kubelet_folder import KubeletFolder
-from services.node.registration import Registration
-from services.node.resource_set import ResourceSet
+from services.node.registration import Registration, ResourceSet
 from services.process.errors import KubeletError
 from services.process.retry import Backoff
 from tests.support import eventually_async

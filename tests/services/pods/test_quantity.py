@@ -2,7 +2,7 @@ from fractions import Fraction
 
 import pytest
 
-from services.pods.quantity import MAX_COUNT, parse_count
+from services.pods.requests import MAX_COUNT, parse_count
 from services.process.errors import InvalidQuantity
 
 SUFFIXES = {

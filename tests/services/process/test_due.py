@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from services.process.due import Due
+from services.process.waits import Due
 from tests.services.node.support import background
 from tests.support import eventually_async
 

@@ -24,8 +24,9 @@ from services.programming.port import (
     find_engine,
     find_port,
     port_meant,
+    port_session,
+    translated,
 )
-from services.programming.port_session import port_session, translated
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack
 from tests.support import holding

@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from services.devices.hardware.events import FPGA_SUBSYSTEMS, NODES, follow_card_events, is_relevant
-from services.process.due import Due
+from services.process.waits import Due
 from tests.support import eventually_async
 
 Wire = tuple[socket.socket, socket.socket]

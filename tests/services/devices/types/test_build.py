@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from services.devices.health import Reading
-from services.devices.labels import MAX_ID, dns_label
 from services.devices.model import Value
 from services.devices.nodes import FoundNode
 from services.devices.types.build import (
@@ -17,6 +16,7 @@ from services.devices.types.build import (
 )
 from services.devices.types.model import Attribute
 from services.devices.types.node_source import NodeSource
+from services.names import MAX_ID, dns_label
 from services.process.problem import Problem
 from tests.services.devices.types.making import type_of
 

@@ -1,8 +1,8 @@
-"""A driver as data: where it puts its cards, their parts and registers.
+"""Drivers as data: where each puts its cards, their parts and registers.
 
 A driver has a class folder with an entry for each card. An entry has a folder for its management
 engine and one for each of its ports, named as their device nodes are. To support another driver,
-add its value to `services.devices.hardware.scan.DRIVERS`, and its ioctls to
+add its value here and to `services.devices.hardware.scan.DRIVERS`, and its ioctls to
 `services.programming.ioctls.IOCTLS` if its ports can be programmed.
 """
 
@@ -109,3 +109,53 @@ class Driver:
     clearable_fme: tuple[ErrorFile, ...]
     programs_virtual: bool
     """Whether it can program a port that is released to a virtual function."""
+
+
+DFL = Driver(
+    name="dfl",
+    module="dfl-pci",
+    folder="/sys/class/fpga_region",
+    entry=Numbered("region"),
+    fme=Numbered("dfl-fme."),
+    port=Numbered("dfl-port."),
+    # An engine may have a region for each port: parts of one image, with one interface id.
+    interface_id=FilePattern("dfl-fme-region.*/fpga_region/region*/compat_id"),
+    fme_registers=(
+        Register("errors/fme_errors", "fme-errors"),
+        Register("errors/catfatal_errors", "fme-catfatal-errors"),
+        Register("errors/nonfatal_errors", "fme-nonfatal-errors"),
+        # Older drivers report heat in the first, newer ones below hwmon.
+        Register("thermal_mgmt/threshold2_reached", "overheated"),
+        Register("hwmon/hwmon*/temp1_crit_alarm", "overheated"),
+    ),
+    port_errors=ErrorFile("errors/errors", "errors/errors"),
+    clearable_fme=(
+        ErrorFile("errors/fme_errors", "errors/fme_errors"),
+        *PCIE_ERRORS,
+    ),
+    # It deletes the device that it would program through (`dfl_fpga_cdev_release_port`).
+    programs_virtual=False,
+)
+
+
+OPAE = Driver(
+    name="opae",
+    module="intel-fpga-pci",
+    folder="/sys/class/fpga",
+    entry=Numbered("intel-fpga-dev."),
+    fme=Numbered("intel-fpga-fme."),
+    port=Numbered("intel-fpga-port."),
+    interface_id=FilePattern("pr/interface_id"),
+    fme_registers=(
+        Register("errors/fme-errors/errors", "fme-errors"),
+        Register("errors/catfatal_errors", "fme-catfatal-errors"),
+        Register("errors/nonfatal_errors", "fme-nonfatal-errors"),
+        Register("thermal_mgmt/threshold2_reached", "overheated"),
+    ),
+    port_errors=ErrorFile("errors/errors", "errors/clear"),
+    clearable_fme=(
+        ErrorFile("errors/fme-errors/errors", "errors/fme-errors/clear"),
+        *PCIE_ERRORS,
+    ),
+    programs_virtual=True,
+)
