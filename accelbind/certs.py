@@ -8,15 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
-from accelbind.kubectl import Target
-from accelbind.options import Context, Kubeconfig, file_option, switch
+from accelbind.kubectl import Target, with_target
+from accelbind.options import file_option, switch
 from accelbind.output import Output, line_width, print_result, table_lines
 from accelbind.run import settings_command, with_settings
 from certs import folder, keeper
 from certs.process import run as run_process
 from certs.settings import CertsSettings
 from certs.show import show_cluster, show_folder
-from services.kube.access import Access
 from services.kube.client import ClusterClient
 from services.process import logging
 
@@ -27,8 +26,7 @@ app = typer.Typer(
     add_completion=False,
 )
 
-PLACES = ("namespace", "service", "ca_secret", "tls_secret", "webhook_config", "api_server")
-DEFAULTS = {"api_server": "kubectl's"}
+PLACES = ("namespace", "service", "ca_secret", "tls_secret", "webhook_config")
 CLUSTER = "Where and what"
 
 
@@ -89,7 +87,8 @@ def issue(
 
 
 @app.command()
-@with_settings(CertsSettings, *PLACES, group=CLUSTER, defaults=DEFAULTS)
+@with_settings(CertsSettings, *PLACES, group=CLUSTER)
+@with_target
 def show(
     *,
     directory: Annotated[
@@ -100,8 +99,7 @@ def show(
             metavar="DIR",
         ),
     ] = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = "",
+    target: Target,
     settings: CertsSettings,
     output: Output = "text",
 ) -> None:
@@ -117,18 +115,17 @@ def show(
     if directory:
         facts = show_folder(directory)
     else:
-        with Target(settings.api_server, kubeconfig, context).access() as access:
-            facts = asyncio.run(_show(access, settings))
+        facts = target.query(lambda client: show_cluster(client, settings))
     print_result(output, facts, _certificate_lines(facts))
 
 
 @app.command()
-@with_settings(CertsSettings, "name", "settle", *PLACES, group=CLUSTER, defaults=DEFAULTS)
+@with_settings(CertsSettings, "name", "settle", *PLACES, group=CLUSTER)
+@with_target
 def renew(
     *,
-    kubeconfig: Kubeconfig = None,
-    context: Context = "",
     ca: Annotated[bool, switch("--ca", help="Replace the CA too.")] = False,
+    target: Target,
     settings: CertsSettings,
     output: Output = "text",
 ) -> None:
@@ -143,20 +140,13 @@ def renew(
       accelbind certs renew --kubeconfig ~/.kube/config
       accelbind certs renew --kubeconfig ~/.kube/config --ca
     """
-    with Target(settings.api_server, kubeconfig, context).access() as access:
-        facts = asyncio.run(_renew(access, settings, ca=ca))
-    print_result(output, facts, _certificate_lines(facts))
 
-
-async def _show(access: Access, settings: CertsSettings) -> dict[str, Any]:
-    async with ClusterClient(access) as client:
-        return await show_cluster(client, settings)
-
-
-async def _renew(access: Access, settings: CertsSettings, *, ca: bool) -> dict[str, Any]:
-    async with ClusterClient(access) as client:
+    async def work(client: ClusterClient) -> dict[str, Any]:
         await keeper.renew(client, settings, authority=ca)
         return await show_cluster(client, settings)
+
+    facts = target.query(work)
+    print_result(output, facts, _certificate_lines(facts))
 
 
 def _certificate_lines(facts: dict[str, Any]) -> Iterator[str]:

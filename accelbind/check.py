@@ -1,6 +1,5 @@
 """`accelbind check mappings`: what is wrong with those of a cluster or a folder."""
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -10,25 +9,20 @@ import typer
 
 from accelbind.check_device_types import device_types
 from accelbind.exits import Exit
-from accelbind.kubectl import DEFAULT_NAMESPACE, Target
+from accelbind.kubectl import DEFAULT_NAMESPACE, Target, with_target
 from accelbind.manifests import read_objects, read_pods
 from accelbind.misspelt import misspelt_resources
 from accelbind.options import (
     MAPPINGS,
-    ApiServer,
-    Context,
-    Kubeconfig,
     manifests_option,
     namespace_option,
     switch,
 )
 from accelbind.output import Output, print_result, table_lines
 from accelbind.run import with_settings
-from accelbind.survey import Survey, read_folder, survey
+from accelbind.survey import read_folder, survey
 from services.admission.findings import Code, add_advertised, check, resource_uses
 from services.admission.mutate import Policy
-from services.kube.access import Access
-from services.kube.client import ClusterClient
 from services.mappings import folder as folders
 from services.mappings.index import EMPTY_INDEX, MappingIndex
 from services.mappings.kinds import SPECS, TABLE, unknown_fields, wrong_type
@@ -66,12 +60,10 @@ app.command("device-types")(device_types)
     *("domain", "accelerator_domain", "shared_namespace"),
     group="As the webhook's",
 )
+@with_target
 def mappings(
     *,
     folder: Folder = None,
-    api_server: ApiServer = "",
-    kubeconfig: Kubeconfig = None,
-    context: Context = "",
     namespace: Annotated[str | None, namespace_option("Check only this namespace.", "all")] = None,
     nodes: Annotated[
         list[Path] | None,
@@ -84,6 +76,7 @@ def mappings(
     list_: Annotated[
         bool, switch("--list", help="List each mapping with its resource, too.")
     ] = False,
+    target: Target,
     settings: ReviewSettings,
     output: Output = "text",
 ) -> None:
@@ -115,7 +108,7 @@ def mappings(
       accelbind check mappings maps --pods deploy --pods job.yaml
       accelbind check mappings --kubeconfig ~/.kube/config -n team -o json
     """
-    policy, target = settings.policy(), Target(api_server, kubeconfig, context)
+    policy = settings.policy()
     if folder is None:
         if nodes or pods:
             raise InvalidSettings("--nodes and --pods need a folder; a cluster has its own")
@@ -228,12 +221,7 @@ def _within(
 
 
 def _check_cluster(target: Target, policy: Policy, namespace: str | None) -> Checked:
-    async def read(access: Access) -> Survey:
-        async with ClusterClient(access) as client:
-            return await survey(client, policy, namespace=namespace)
-
-    with target.access() as access:
-        seen = asyncio.run(read(access))
+    seen = target.query(lambda client: survey(client, policy, namespace=namespace))
     findings = check(
         seen.index,
         policy=policy,

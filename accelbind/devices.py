@@ -12,9 +12,9 @@ import typer
 
 from accelbind.devices_show import show
 from accelbind.fleet.command import Filters, show_cluster
-from accelbind.kubectl import Target
+from accelbind.kubectl import Target, with_target
 from accelbind.node_devices import NodeDevices
-from accelbind.options import ApiServer, Context, Kubeconfig, Mappings, switch, time_option
+from accelbind.options import Mappings, switch, time_option
 from accelbind.output import output_of
 from accelbind.plain_port import NoAnswer, PlainPort
 from accelbind.run import Given, load_settings, require_folder, with_settings
@@ -53,6 +53,7 @@ def _of_cluster(*flags: str, text: str) -> Any:  # noqa: ANN401 - as `typer.Opti
     group=WHERE,
     defaults={"metrics_host": "this machine", "mode": "as the plugin runs, or af"},
 )
+@with_target
 def devices(
     *,
     output: Annotated[
@@ -97,9 +98,7 @@ def devices(
     namespace: Annotated[
         str, _of_cluster("--namespace", "-n", text="Only devices that its pods or claims have.")
     ] = "",
-    kubeconfig: Kubeconfig = None,
-    context: Context = "",
-    api_server: ApiServer = "",
+    target: Target,
     given: Given,
 ) -> None:
     """Show the devices of a node or a cluster, their health, and who has them.
@@ -136,7 +135,6 @@ def devices(
       accelbind devices --cluster --devices --unhealthy
     """
     is_given = frozenset(name for name, value in given.items() if value is not None)
-    target = Target(api_server, kubeconfig, context)
     filters = Filters(tuple(node or ()), tuple(resource or ()), namespace, unhealthy=unhealthy)
     if cluster:
         if is_given or watch or files or mappings:
@@ -145,7 +143,7 @@ def devices(
             )
         show_cluster(target, filters, output, devices=all_devices)
         return
-    of_cluster = filters != Filters() or all_devices or kubeconfig or context
+    of_cluster = filters != Filters() or all_devices or target.kubeconfig or target.context
     if of_cluster or output in {"wide", "yaml"}:
         raise InvalidSettings("these options are for --cluster: see accelbind devices --help")
     files = files or "device_types" in is_given  # a running plugin has its own

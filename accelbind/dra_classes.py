@@ -1,6 +1,5 @@
 """`accelbind dra classes` and `accelbind dra template`."""
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -11,13 +10,10 @@ import yaml
 from accelbind.bundles import bundle_template, read_bundle
 from accelbind.claim_objects import templates_path
 from accelbind.device_classes import FpgaClass, claim_template, fpga_classes, type_class
-from accelbind.kubectl import DEFAULT_NAMESPACE, Target
+from accelbind.kubectl import DEFAULT_NAMESPACE, Target, with_target
 from accelbind.manifests import read_objects
 from accelbind.named_classes import NamedClass, named_classes, quotas
 from accelbind.options import (
-    ApiServer,
-    Context,
-    Kubeconfig,
     Mappings,
     file_option,
     namespace_option,
@@ -28,7 +24,6 @@ from accelbind.published import CLASSES
 from accelbind.run import require_folder, with_settings
 from services.devices.hardware.scan import scan
 from services.devices.types.load import load_types
-from services.kube.access import Access
 from services.kube.client import ClusterClient
 from services.kube.lists import MAX_SURVEY, list_objects
 from services.mappings.accelerator import DEVICE_CLASS
@@ -43,12 +38,10 @@ _NODE: Final = "Node: as the driver's"
 
 
 @with_settings(NodeSettings, "root", "device_types", "resource_domain", group=_NODE)
+@with_target
 def classes(
     *,
     mappings: Mappings = None,
-    api_server: ApiServer = "",
-    kubeconfig: Kubeconfig = None,
-    context: Context = "",
     on_node: Annotated[
         bool,
         switch("--node", help="For the FPGAs of this node.", rich_help_panel=_NODE),
@@ -56,6 +49,7 @@ def classes(
     names: Annotated[
         bool, switch("--names", help="For the Accelerators of the cluster, with quotas.")
     ] = False,
+    target: Target,
     settings: NodeSettings,
 ) -> None:
     """Print the DeviceClasses that pods of today need, as YAML.
@@ -82,7 +76,6 @@ def classes(
     """
     from accelbind.survey import read_mappings  # noqa: PLC0415 - not for the driver
 
-    target = Target(api_server, kubeconfig, context)
     if names:
         if mappings is not None or on_node or settings.device_types is not None:
             raise InvalidSettings("--names excludes --mappings, --node and --device-types")
@@ -114,13 +107,12 @@ def classes(
 def _print_names(target: Target) -> None:
     from accelbind.survey import read_index  # noqa: PLC0415 - not for the driver
 
-    async def read(access: Access) -> tuple[list[NamedClass], list[str]]:
-        async with ClusterClient(access) as client:
-            index = await read_index(client, [None])
-            paths = (CLASSES, templates_path(None), "/api/v1/namespaces")
-            classes, templates, namespaces = [
-                await list_objects(client, path, dict[str, Any], most=MAX_SURVEY) for path in paths
-            ]
+    async def read(client: ClusterClient) -> tuple[list[NamedClass], list[str]]:
+        index = await read_index(client, [None])
+        paths = (CLASSES, templates_path(None), "/api/v1/namespaces")
+        classes, templates, namespaces = [
+            await list_objects(client, path, dict[str, Any], most=MAX_SURVEY) for path in paths
+        ]
         made = named_classes(
             index,
             {each["metadata"]["name"]: each for each in classes},
@@ -128,8 +120,7 @@ def _print_names(target: Target) -> None:
         )
         return [*made], [each["metadata"]["name"] for each in namespaces]
 
-    with target.access() as access:
-        made, namespaces = asyncio.run(read(access))
+    made, namespaces = target.query(read)
     for each in made:
         if each.comment:
             typer.echo(plain(each.comment, 1000))
@@ -165,6 +156,7 @@ def _types(settings: NodeSettings) -> Iterator[Any]:
     yield from loaded.types
 
 
+@with_target
 def template(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="Name of a mapping; with -f, of the template.")
@@ -174,13 +166,11 @@ def template(
         Path | None, file_option("--filename", "-f", text="A bundle of devices, as YAML.")
     ] = None,
     mappings: Mappings = None,
-    api_server: ApiServer = "",
-    kubeconfig: Kubeconfig = None,
-    context: Context = "",
     namespace: Annotated[
         str | None,
         namespace_option("Namespace of the mapping.", f"the kubeconfig's, or {DEFAULT_NAMESPACE}"),
     ] = None,
+    target: Target,
 ) -> None:
     """Print a ResourceClaimTemplate for a mapping or a bundle, as YAML.
 
@@ -199,7 +189,6 @@ def template(
       accelbind dra template nlb0 -n team-a --mappings maps
       accelbind dra template gpu-nic -n team-a -f bundle.yaml
     """
-    target = Target(api_server, kubeconfig, context)
     if filename is not None:
         bundle, *others = read_objects([filename], read_bundle, "no bundle")
         if others:

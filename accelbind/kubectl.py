@@ -3,23 +3,33 @@
 kubectl does all that kubeconfigs ask for: contexts, credential plugins, proxies, impersonation.
 """
 
+import asyncio
 import contextlib
+import inspect
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Any, Final, TypeVar
 
+import typer
+
+from accelbind.options import default_note, file_option
+from accelbind.run import with_options
 from services.kube.access import Access, find_access
+from services.kube.client import ClusterClient
 from services.process.errors import ClusterError, InvalidSettings
-from services.process.settings import UNIX
+from services.process.settings import UNIX, api_server_address, variable
 from services.process.text import plain
 
+T = TypeVar("T")
+
 NO_CLUSTER: Final = "no cluster is known: set --kubeconfig, $KUBECONFIG or --api-server"
+_FOUND: Final = "$KUBECONFIG, ~/.kube/config, or the pod's service account"
 DEFAULT_NAMESPACE: Final = "default"
 """Of Kubernetes, for whoever names none."""
 
@@ -32,13 +42,43 @@ exec "$@" --unix-socket "$folder/socket"
 """
 
 
+def _api_server(value: str) -> str:
+    try:
+        return api_server_address(value)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The cluster that flags of a command name, if any."""
+    """The cluster that flags of a command name, if any: each field is a flag."""
 
-    api_server: str = ""
-    kubeconfig: Path | None = None
-    context: str = ""
+    api_server: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDRESS",
+            help="unix:PATH or http://HOST:PORT of the API server, in place of kubectl.",
+            parser=_api_server,
+            envvar=variable("api_server"),
+            show_default=False,
+            show_envvar=False,
+        ),
+    ] = ""
+    kubeconfig: Annotated[
+        Path | None,
+        file_option(
+            "--kubeconfig",
+            text=f"Kubeconfig that kubectl reaches the API server with. {default_note(_FOUND)}",
+        ),
+    ] = None
+    context: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help=f"Context of the kubeconfig. {default_note('the current one')}",
+            show_default=False,
+        ),
+    ] = ""
 
     def __post_init__(self) -> None:
         if self.api_server and (self.kubeconfig or self.context):
@@ -83,6 +123,11 @@ class Target:
         with contextlib.suppress(OSError):
             return (access.account / "namespace").read_text().strip() or DEFAULT_NAMESPACE
         return DEFAULT_NAMESPACE
+
+    def query(self, work: Callable[[ClusterClient], Awaitable[T]]) -> T:
+        """The result of a function that is given a client of the cluster. Raises as `access`."""
+        with self.access() as access:
+            return query(access, work)
 
     @contextlib.contextmanager
     def access(self, *, apart: bool = False) -> Iterator[Access]:
@@ -148,3 +193,24 @@ class Target:
                     yield Access(f"{UNIX}{folder}/socket", name="of kubectl", prompts=prompts)
                 finally:
                     os.close(write_end)
+
+
+def query(access: Access, work: Callable[[ClusterClient], Awaitable[T]]) -> T:
+    """The result of a function that is given a client of a cluster."""
+
+    async def whole() -> T:
+        async with ClusterClient(access) as client:
+            return await work(client)
+
+    return asyncio.run(whole())
+
+
+def with_target(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the flags that name a cluster to a command, which gets it as `target`."""
+    flags = inspect.signature(Target).parameters
+
+    def command(**values: Any) -> None:  # noqa: ANN401 - values of flags
+        target = Target(**{name: values.pop(name) for name in flags})
+        function(**values, target=target)
+
+    return with_options(command, function, {"target"}, flags.values())

@@ -1,18 +1,16 @@
 """`accelbind names list`: the names that pods of a namespace can request."""
 
-import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-from accelbind.kubectl import Target
+from accelbind.kubectl import Target, with_target
 from accelbind.offers import Offer, Offers, read_offers
-from accelbind.options import ApiServer, Context, Kubeconfig, namespace_option
+from accelbind.options import namespace_option
 from accelbind.output import Output, print_result, table_lines
 from accelbind.run import with_settings
 from accelbind.survey import read_index
 from services.admission.mutate import Policy
-from services.kube.access import Access
 from services.kube.client import FORBIDDEN, BadStatus, ClusterClient
 from services.mappings.accelerator import CLAIM_TEMPLATE
 from services.mappings.index import MappingIndex, NamespaceMappings, NameTable, build_namespace
@@ -59,15 +57,14 @@ class _Name:
     *("domain", "accelerator_domain", "shared_namespace"),
     group="As the webhook's",
 )
+@with_target
 def list_names(
     *,
     namespace: Annotated[
         str | None, namespace_option("Whose names to list.", "the kubeconfig's, or default")
     ] = None,
-    api_server: ApiServer = "",
-    kubeconfig: Kubeconfig = None,
-    context: Context = "",
     output: Output = "text",
+    target: Target,
     settings: ReviewSettings,
 ) -> None:
     """List the names that pods of a namespace can request.
@@ -81,15 +78,8 @@ def list_names(
       accelbind names list -n team-a
       accelbind names list -n team-a --shared-namespace accelerators -o json
     """
-    target, policy = Target(api_server, kubeconfig, context), settings.policy()
-    used = namespace or target.namespace()
-
-    async def read(access: Access) -> NameList:
-        async with ClusterClient(access) as client:
-            return await read_names(client, policy, used)
-
-    with target.access() as access:
-        found = asyncio.run(read(access))
+    policy, used = settings.policy(), namespace or target.namespace()
+    found = target.query(lambda client: read_names(client, policy, used))
     print_result(output, found.document(), _lines(found))
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from services.process.settings import api_server_address, duration, variable
+from services.process.settings import duration
 
 _LONGEST: Final = 30 * 86400.0
 """Seconds: a month."""
@@ -62,46 +62,8 @@ def manifests_option(*flags: str, text: str) -> Any:  # noqa: ANN401 - the same
     return file_option(*flags, text=f"{text} {where}")
 
 
-def _api_server(value: str) -> str:
-    try:
-        return api_server_address(value)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-
-
-FOUND_KUBECONFIG: Final = "$KUBECONFIG, ~/.kube/config, or the pod's service account"
-"""Where a cluster is found without flags."""
 MAPPINGS: Final = "Folder of mappings as YAML."
 Mappings = Annotated[Path | None, file_option("--mappings", text=MAPPINGS, metavar="DIR")]
-Kubeconfig = Annotated[
-    Path | None,
-    file_option(
-        "--kubeconfig",
-        text="Kubeconfig that kubectl reaches the API server with."
-        f" {default_note(FOUND_KUBECONFIG)}",
-    ),
-]
-Context = Annotated[
-    str,
-    typer.Option(
-        "--context",
-        metavar="NAME",
-        help=f"Context of the kubeconfig. {default_note('the current one')}",
-        show_default=False,
-    ),
-]
-ApiServer = Annotated[
-    str,
-    typer.Option(
-        "--api-server",
-        metavar="ADDRESS",
-        help="unix:PATH or http://HOST:PORT of the API server, in place of kubectl.",
-        parser=_api_server,
-        envvar=variable("api_server"),
-        show_default=False,
-        show_envvar=False,
-    ),
-]
 
 
 def namespace_option(text: str, default: str) -> Any:  # noqa: ANN401 - the same

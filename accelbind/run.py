@@ -7,7 +7,7 @@ import inspect
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from inspect import Parameter, Signature
 from pathlib import Path
 from types import MappingProxyType
@@ -115,14 +115,24 @@ def with_settings(
         added = [
             _option(name, model.model_fields[name], group, defaults.get(name)) for name in fields
         ]
-        known = [each for name, each in own.items() if name not in {"given", "settings"}]
-        parameters = [*known, *added]
-        ordered = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in parameters]
-        named = _with_signature(command, ordered, function.__doc__)
-        named.__name__ = function.__name__
-        return named
+        return with_options(command, function, {"given", "settings"}, added)
 
     return decorate
+
+
+def with_options(
+    command: Callable[..., None],
+    function: Callable[..., None],
+    replaced: Container[str],
+    options: Iterable[Parameter],
+) -> Callable[..., None]:
+    """A command that calls a function, with options in place of some of its parameters."""
+    own = inspect.signature(function, eval_str=True).parameters
+    known = [each for name, each in own.items() if name not in replaced]
+    ordered = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in (*known, *options)]
+    named = _with_signature(command, ordered, function.__doc__)
+    named.__name__ = function.__name__
+    return named
 
 
 def require_folder(folder: Path, flag: str = "--root") -> None:

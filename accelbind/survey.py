@@ -3,7 +3,6 @@
 Each list is read once, page by page.
 """
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -17,7 +16,6 @@ from accelbind.published import add_published, read_published
 from services.admission.findings import ResourceUse, add_advertised, resource_uses
 from services.admission.mutate import Policy
 from services.devices.dra import API_VERSION
-from services.kube.access import Access
 from services.kube.client import FORBIDDEN, NOT_FOUND, BadStatus, ClusterClient, segment
 from services.kube.lists import MAX_SURVEY, list_objects
 from services.mappings.folder import FolderSnapshot, load_folder
@@ -159,13 +157,8 @@ def read_mappings(
     if not target.is_known:
         raise InvalidSettings(f"{NO_CLUSTER}, or use --mappings")
 
-    async def read(access: Access) -> MappingIndex:
-        async with ClusterClient(access) as client:
-            # Not of all namespaces: users often may list few.
-            return await read_index(client, namespaces)
-
-    with target.access() as access:
-        return asyncio.run(read(access))
+    # Not of all namespaces: users often may list few.
+    return target.query(lambda client: read_index(client, namespaces))
 
 
 def _uses(obj: dict[str, Any], prefixes: tuple[str, ...]) -> Iterator[ResourceUse]:

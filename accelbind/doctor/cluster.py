@@ -1,10 +1,10 @@
 """The cluster that all cluster checks of `accelbind doctor` share, and its API server."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final, TypeAlias, TypeVar
 
 from accelbind.doctor.model import CheckTarget, Line, Unseen, ok, unseen
+from accelbind.kubectl import query
 from services.admission.mutate import Policy
 from services.kube.access import Access
 from services.kube.client import FORBIDDEN, NOT_FOUND, BadStatus, ClusterClient
@@ -75,12 +75,8 @@ class Cluster(CheckTarget):
     def _query(self, work: Callable[[ClusterClient], Awaitable[T]]) -> T:
         access = self.once(Cluster._find_access)
 
-        async def whole() -> T:
-            async with ClusterClient(access) as client:
-                return await work(client)
-
         try:
-            return asyncio.run(whole())
+            return query(access, work)
         except ClusterError as error:
             status = error if isinstance(error, BadStatus) else error.__cause__
             if isinstance(status, BadStatus) and status.status == FORBIDDEN:

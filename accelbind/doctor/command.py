@@ -27,14 +27,8 @@ from accelbind.doctor.cluster import API_SERVER, Cluster
 from accelbind.doctor.model import Check, CheckStatus, Line, Result, run_checks
 from accelbind.doctor.node import Node
 from accelbind.exits import Exit
-from accelbind.kubectl import NO_CLUSTER, Target
-from accelbind.options import (
-    ApiServer,
-    Context,
-    Kubeconfig,
-    namespace_option,
-    switch,
-)
+from accelbind.kubectl import NO_CLUSTER, Target, with_target
+from accelbind.options import namespace_option, switch
 from accelbind.output import Output, print_result
 from accelbind.run import Given, load_settings, with_settings
 from certs.settings import NAMESPACE
@@ -111,6 +105,7 @@ def question(find: object) -> str:
     *("domain", "accelerator_domain", "shared_namespace"),
     group="Cluster: as the webhook's",
 )
+@with_target
 def doctor(
     *,
     on_node: Annotated[
@@ -128,10 +123,8 @@ def doctor(
         switch("--verbose", "-v", help="List all checks and all that they found."),
     ] = False,
     output: Output = "text",
-    api_server: ApiServer = "",
-    kubeconfig: Kubeconfig = None,
-    context: Context = "",
     namespace: Annotated[str, namespace_option("Where accelbind runs.", NAMESPACE)] = NAMESPACE,
+    target: Target,
     settings: ReviewSettings,
     given: Given,
 ) -> None:
@@ -155,7 +148,6 @@ def doctor(
       accelbind doctor --only node.kubelet --only node.plugin
     """
     checks: list[Check] = []
-    target = Target(api_server, kubeconfig, context)
     if on_node or (not on_cluster and _is_node(given)):
         options = load_settings(PluginSettings, given)
         named = {name for name, value in given.items() if value is not None}

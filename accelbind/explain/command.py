@@ -1,6 +1,5 @@
 """`accelbind explain`: what becomes of a pod, and why."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,21 +15,12 @@ from accelbind.explain.claims import (
     find_claims,
 )
 from accelbind.explain.show import as_object, print_text, print_yaml
-from accelbind.kubectl import DEFAULT_NAMESPACE, Target
+from accelbind.kubectl import DEFAULT_NAMESPACE, Target, with_target
 from accelbind.manifests import NO_PODS, path_label, read_documents
-from accelbind.options import (
-    ApiServer,
-    Context,
-    Kubeconfig,
-    Mappings,
-    manifests_option,
-    namespace_option,
-)
+from accelbind.options import Mappings, manifests_option, namespace_option
 from accelbind.output import output_of, print_json
 from accelbind.run import with_settings
 from accelbind.survey import read_mappings
-from services.kube.access import Access
-from services.kube.client import ClusterClient
 from services.pods.manifests import FoundPod, find_objects, find_pods, object_label
 from services.process.errors import ClusterError, InvalidManifest, InvalidSettings
 from webhook.settings import ReviewSettings
@@ -61,6 +51,7 @@ class _Manifests:
     *("max_units", "domain", "accelerator_domain", "shared_namespace", "guard"),
     group="With --mappings: as the webhook's",
 )
+@with_target
 def explain(
     *,
     files: Annotated[
@@ -74,9 +65,6 @@ def explain(
         ),
     ] = None,
     mappings: Mappings = None,
-    api_server: ApiServer = "",
-    kubeconfig: Kubeconfig = None,
-    context: Context = "",
     namespace: Annotated[
         str | None,
         namespace_option(
@@ -86,6 +74,7 @@ def explain(
     output: Annotated[
         Literal["text", "json", "yaml"], output_of("Output format; yaml is the pods.")
     ] = "text",
+    target: Target,
     settings: ReviewSettings,
 ) -> None:
     """Show what becomes of a pod, and why.
@@ -121,13 +110,11 @@ def explain(
         accelbind explain - -n team --mappings maps -o json
     """
     manifests = _read([*(files or ()), *(filename or ())])
-    target = Target(api_server, kubeconfig, context)
     default = _usual_namespace(target, namespace, manifests.pods)
     places = [pod.namespace_among(namespace, default) for pod in manifests.pods]
     asked = Asked(manifests.pods, places, manifests.claims, settings.policy())
     if mappings is None and target.is_known:
-        with target.access() as access:
-            answers = asyncio.run(_ask(asked, access))
+        answers = target.query(asked.on_cluster)
     else:
         answers = asked.here(read_mappings(mappings, target, asked.namespaces))
     _print(output, answers, manifests)
@@ -135,11 +122,6 @@ def explain(
         raise typer.Exit(Exit.NO)
     if manifests.unused or manifests.problems:
         raise typer.Exit(Exit.UNKNOWN)
-
-
-async def _ask(asked: Asked, access: Access) -> list[Answer]:
-    async with ClusterClient(access) as client:
-        return await asked.on_cluster(client)
 
 
 def _usual_namespace(target: Target, given: str | None, pods: Sequence[FoundPod]) -> str:

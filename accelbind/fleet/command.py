@@ -1,6 +1,5 @@
 """`accelbind devices --cluster`: every node of a cluster, with the rights of whoever asks."""
 
-import asyncio
 import contextlib
 import sys
 import time
@@ -11,11 +10,9 @@ from typing import Any, Final
 import typer
 
 from accelbind.fleet import show
-from accelbind.fleet.reading import Fleet, Progress, read_fleet
+from accelbind.fleet.reading import Progress, read_fleet
 from accelbind.kubectl import Target
 from accelbind.output import print_json, print_lines, warn
-from services.kube.access import Access
-from services.kube.client import ClusterClient
 from services.kubelet.values import HEALTHY
 from services.node.table import Row
 from services.process.text import plain
@@ -58,8 +55,8 @@ def show_cluster(target: Target, filters: Filters, output: str, *, devices: bool
     Raises:
         ClusterError: There is no cluster, or it does not answer.
     """
-    with target.access() as access, _progress() as progress:
-        fleet = asyncio.run(_read(access, filters, progress))
+    with _progress() as progress:
+        fleet = target.query(lambda client: read_fleet(client, filters.nodes, progress))
     shown = show.filtered(fleet, filters.wanted)
     match output:
         case "json":
@@ -71,11 +68,6 @@ def show_cluster(target: Target, filters: Filters, output: str, *, devices: bool
             print_lines(lines(shown, wide=output == "wide"))
     for problem in shown.problems:
         warn(plain(problem, 600))
-
-
-async def _read(access: Access, filters: Filters, progress: Progress) -> Fleet:
-    async with ClusterClient(access) as client:
-        return await read_fleet(client, filters.nodes, progress)
 
 
 @contextlib.contextmanager

@@ -12,15 +12,8 @@ from typing import Annotated
 import typer
 import uvicorn
 
-from accelbind.kubectl import NO_CLUSTER, Target
-from accelbind.options import (
-    ApiServer,
-    Context,
-    Kubeconfig,
-    namespace_option,
-    switch,
-    time_option,
-)
+from accelbind.kubectl import NO_CLUSTER, Target, with_target
+from accelbind.options import namespace_option, switch, time_option
 from accelbind.run import with_settings
 from accelbind.ui.live import Live
 from accelbind.ui.server import HOST, create_app
@@ -34,6 +27,7 @@ from webhook.settings import ReviewSettings
     *("max_units", "domain", "accelerator_domain", "shared_namespace"),
     group="As the webhook's",
 )
+@with_target
 def ui(
     *,
     port: Annotated[
@@ -45,10 +39,8 @@ def ui(
     interval: Annotated[
         float, time_option("--interval", "Time between two readings of the cluster.", "10s")
     ] = 10.0,
-    api_server: ApiServer = "",
-    kubeconfig: Kubeconfig = None,
-    context: Context = "",
     namespace: Annotated[str, namespace_option("Where accelbind runs.", NAMESPACE)] = NAMESPACE,
+    target: Target,
     settings: ReviewSettings,
 ) -> None:
     """Open a page of a cluster: its nodes and devices, names, and pods that wait.
@@ -63,7 +55,6 @@ def ui(
       accelbind ui
       accelbind ui --context production --no-browser
     """
-    target = Target(api_server, kubeconfig, context)
     if not target.is_known:
         raise InvalidSettings(NO_CLUSTER)
     with socket.socket() as listener, target.access() as access:
