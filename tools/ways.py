@@ -36,7 +36,7 @@ from simulator.polling import poll_until
 PRODUCT: Final = ("accelbind.", "certs.", "plugin.", "services.", "webhook.")
 HELPERS: Final = ("services.process.",)
 BESIDE: Final = (
-    *("kubelet", "node", "holders", "repairs", "cdi", "mode", "state", "folders"),
+    *("kubelet", "node", "holders", "repairs", "cdi", "mode", "state", "folders", "mappings"),
     "readiness",
 )
 """The first words of the names of tasks and threads that are on no way here."""

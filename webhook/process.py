@@ -79,7 +79,7 @@ class Webhook:
             parts: list[asyncio.Task[Any]] = [
                 serving,
                 asyncio.create_task(self.certificates.follow()),
-                asyncio.create_task(self.mappings.follow()),
+                asyncio.create_task(self.mappings.follow(), name="mappings"),
             ]
             try:
                 self._announce()
