@@ -13,7 +13,7 @@ from accelbind.published import CLASSES, SLICES
 from services.devices.dra import API_VERSION
 from services.kube.client import ClusterClient, segment
 from services.kube.lists import MAX_SURVEY, list_objects
-from services.mappings.accelerator import CLAIM_TEMPLATE
+from services.mappings.accelerator import CLAIM_TEMPLATE, DEVICE_CLASS
 from services.mappings.index import MappingIndex
 from services.process.text import listing, plain
 
@@ -37,25 +37,33 @@ class ClaimObjects:
     drivers: frozenset[str] = frozenset()
     """The drivers with a device in some slice."""
 
-    def problem(self, namespace: str, template: str) -> str:
-        """Return why pods of a namespace that get claims of a template stay Pending, or nothing."""
+    def problem(self, namespace: str, target: str) -> str:
+        """Return why pods that get claims of a name's target stay Pending, or nothing.
+
+        The target is a template of the pods' namespace or a class, as mappings name them.
+        """
+        if target.startswith(DEVICE_CLASS):
+            return self._problem([[target.removeprefix(DEVICE_CLASS)]], "")
+        template = target.removeprefix(CLAIM_TEMPLATE)
         requests = self.templates.get((namespace, template))
         if requests is None:
             return (
                 f"{TEMPLATE} {plain(template)} does not exist in namespace {plain(namespace)}: its"
                 " pods stay Pending until an administrator creates it there"
             )
-        label = f"of {TEMPLATE} {plain(namespace)}/{plain(template)}"
+        return self._problem(requests, f" of {TEMPLATE} {plain(namespace)}/{plain(template)}")
+
+    def _problem(self, requests: list[list[str]], label: str) -> str:
         for classes in requests:
             # The scheduler needs the classes of all alternatives, and the devices of one.
             if missing := [plain(name) for name in classes if name not in self.classes]:
-                return f"DeviceClass {missing[0]} {label} does not exist: its pods stay Pending"
+                return f"DeviceClass {missing[0]}{label} does not exist: its pods stay Pending"
             if not any(self._has_devices(self.classes[name]) for name in classes):
                 named = listing([plain(name) for name in classes], last="or")
                 drivers = sorted({plain(one) for name in classes for one in self.classes[name]})
                 of = f" of driver {listing(drivers, last='or')}" if drivers else ""
                 return (
-                    f"no node publishes a device{of}, so DeviceClass {named} {label} has none: its"
+                    f"no node publishes a device{of}, so DeviceClass {named}{label} has none: its"
                     " pods stay Pending"
                 )
         return ""
@@ -96,7 +104,7 @@ def read_claim_objects(
 def names_claims(index: MappingIndex) -> bool:
     """Whether a name stands for claims."""
     return any(
-        mapping.resolution.resource.startswith(CLAIM_TEMPLATE)
+        mapping.resolution.resource.startswith((CLAIM_TEMPLATE, DEVICE_CLASS))
         for namespace in index.namespaces
         for mapping in index.namespace(namespace).accelerators.by_name.values()
     )

@@ -16,6 +16,7 @@ from services.containers.permission import Enforce
 from services.devices.dra import API_VERSION, DRIVER, DraDevice
 from services.devices.model import Device
 from services.kube.client import ClusterClient
+from services.mappings.accelerator import CLAIM_TEMPLATE
 from services.mappings.index import MappingIndex, NamespaceMappings
 from services.mappings.model import Mode
 from services.process.errors import ClusterError, InvalidManifest, NotAllowed, NotMapped
@@ -123,7 +124,11 @@ def explain_claims(
         if not name:
             kind, name = TEMPLATE, entry.resource_claim_template_name or ""
         claim = known.get((kind, name, namespace))
-        problem = objects.problem(namespace, name) if objects and kind == TEMPLATE else ""
+        problem = (
+            objects.problem(namespace, CLAIM_TEMPLATE + name)
+            if objects and kind == TEMPLATE
+            else ""
+        )
         if problem:
             yield ExplainedClaim(entry.name, "", "", problem, is_refused=True)
         elif claim is None:

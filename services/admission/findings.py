@@ -24,7 +24,7 @@ from services.process.problem import Problem
 from services.process.text import listing, plain
 
 ClaimProblem: TypeAlias = Callable[[str, str], str]
-"""Returns why pods of a namespace get no claims of a template; empty if they get them."""
+"""Returns why pods of a namespace get no claims of a name's target; empty if they get them."""
 
 _USUAL = Policy()
 _SHOWN = 4  # names that a message lists
@@ -49,7 +49,7 @@ class Code(StrEnum):
     DANGLING = "dangling"
     """A mapping to a resource that nodes have advertised, but have none of now."""
     CLAIMS = "claims"
-    """A mapping to a ResourceClaimTemplate whose claims no pod gets."""
+    """A mapping to a ResourceClaimTemplate or DeviceClass whose claims no pod gets."""
     DUPLICATE = "duplicate"
     """Several names of a namespace for the same thing."""
     DEPRECATED = "deprecated"
@@ -121,7 +121,7 @@ def check(
 
     `advertised` is as `add_advertised` counts with `others`; None if unknown. `problems` says why
     objects without a kind and name can't be used. `claim_problem` returns why pods of a namespace
-    get no claims of a template.
+    get no claims of a target.
     """
     findings = [
         *(Problem(Code.INVALID, problem) for problem in problems),
@@ -213,11 +213,17 @@ def _of_resource(
 def _of_claims(
     index: MappingIndex, policy: Policy, uses: Iterable[ResourceUse], claim_problem: ClaimProblem
 ) -> Iterator[Problem]:
-    """Yield what is wrong with the templates of names, in each namespace that has or uses one."""
+    """Yield what is wrong with the claims of names, in each namespace that has or uses one."""
     shared = policy.shared(index)
-    users = {shared.namespace: set[str]()}
+    # Nobody needs templates of shared names in their own namespace; classes are of no namespace.
+    by_class = {
+        name
+        for name, mapping in shared.by_name.items()
+        if mapping.resolution.resource.startswith(DEVICE_CLASS)
+    }
+    users = {shared.namespace: by_class}
     for name in index.namespaces:
-        if name != shared.namespace:  # whose templates nobody needs there
+        if name != shared.namespace:
             users[name] = {*index.namespace(name).accelerators.by_name}
     for use in uses:
         if use.key.startswith(policy.accelerator_prefixes):
@@ -227,10 +233,10 @@ def _of_claims(
             own = index.namespace(namespace).accelerators
             mapping = own.by_name.get(name) or shared.by_name.get(name)
             target = mapping.resolution.resource if mapping else ""
-            if mapping and target.startswith(CLAIM_TEMPLATE):
-                text = claim_problem(namespace, target.removeprefix(CLAIM_TEMPLATE))
-                if text:
-                    yield Problem(Code.CLAIMS, text, f"{mapping.kind} {plain(name)}", namespace)
+            if mapping is None or not target.startswith((CLAIM_TEMPLATE, DEVICE_CLASS)):
+                continue
+            if text := claim_problem(namespace, target):
+                yield Problem(Code.CLAIMS, text, f"{mapping.kind} {plain(name)}", namespace)
 
 
 def _mode(text: str, resolution: Resolution) -> str:

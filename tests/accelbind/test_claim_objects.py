@@ -75,15 +75,25 @@ def test_a_template_needs_its_classes_and_a_device_of_each(
 ) -> None:
     slices = [*map(slice_of, drivers), slice_of("nic.example", 0)]
     objects = read_claim_objects([template(*requests)], CLASSES, slices)
-    assert words in objects.problem("default", "pair")
-    assert bool(objects.problem("default", "pair")) == bool(words)
+    problem = objects.problem("default", "ResourceClaimTemplate/pair")
+    assert (words in problem, bool(problem)) == (True, bool(words))
 
 
 def test_a_template_of_another_namespace_is_none() -> None:
     objects = read_claim_objects([template(namespace="elsewhere")], (), ())
     assert "ResourceClaimTemplate pair does not exist in namespace default" in objects.problem(
-        "default", "pair"
+        "default", "ResourceClaimTemplate/pair"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("gpu", ""), ("nic", "of driver nic.example, so"), ("tpu", "DeviceClass tpu does not exist")],
+)
+def test_a_name_of_a_class_needs_the_class_and_a_device(name: str, words: str) -> None:
+    objects = read_claim_objects((), CLASSES, [slice_of("gpu.example")])
+    problem = objects.problem("default", f"deviceclass.resource.kubernetes.io/{name}")
+    assert (words in problem, bool(problem)) == (True, bool(words))
 
 
 async def test_commands_say_which_claims_no_pod_gets(tmp_path: Path) -> None:

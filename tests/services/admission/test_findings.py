@@ -4,6 +4,7 @@ from typing import Any
 
 from services.admission.findings import Code, ResourceUse, add_advertised, check, resource_uses
 from services.admission.mutate import Policy
+from services.mappings.accelerator import DEVICE_CLASS
 from services.mappings.index import MappingIndex, build_index
 from services.mappings.model import Rejected, parse
 from services.pods.manifests import find_pods
@@ -194,6 +195,8 @@ def test_claims_are_checked_in_each_namespace_that_has_or_uses_a_name() -> None:
         bundle("own", "lib"),
         bundle("shared", "lib"),
         bundle("fine", "team", "there"),
+        accelerator("class", f"{DEVICE_CLASS}gpu", namespace="lib"),
+        accelerator("class", f"{DEVICE_CLASS}there", namespace="team"),
         accelerator("gpu", "nvidia.com/gpu", namespace="team"),
     )
     uses = [
@@ -202,15 +205,16 @@ def test_claims_are_checked_in_each_namespace_that_has_or_uses_a_name() -> None:
         ResourceUse("other", "Pod p", "fpga.intel.com/own"),
     ]
 
-    def problem(namespace: str, template: str) -> str:
-        return "" if template == "there" else f"{namespace}/{template} is missing"
+    def problem(namespace: str, target: str) -> str:
+        return "" if target.endswith("/there") else f"{target} is missing for {namespace}"
 
     policy = Policy(shared_namespace="lib")
     found = check(known, policy=policy, uses=uses, claim_problem=problem)
     claims = [(one.namespace, one.subject, one.text) for one in found if one.code == Code.CLAIMS]
     assert claims == [
-        ("other", "Accelerator shared", "other/t is missing"),
-        ("team", "Accelerator own", "team/t is missing"),
+        ("lib", "Accelerator class", f"{DEVICE_CLASS}gpu is missing for lib"),
+        ("other", "Accelerator shared", "ResourceClaimTemplate/t is missing for other"),
+        ("team", "Accelerator own", "ResourceClaimTemplate/t is missing for team"),
     ]
     advertised = {"nvidia.com/gpu": 1}
     assert [one.code for one in check(known, advertised=advertised)] == [Code.DUPLICATE]
