@@ -1,64 +1,31 @@
-"""The scheduler: a node for each pending pod, with the devices of its claims.
+"""The scheduler: a node for each pending pod.
 
-It has the filters of the real one that matter to accelerators: cordon, node selector, requests
-against allocatable minus what pods bound there use, and Dynamic Resource Allocation.
+It has the filters of the real one that matter to device plugins: cordon, node selector, requests
+against allocatable minus what pods bound there use. It allocates no claims.
 """
 
 import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from uuid import uuid4
 
-from simulator.apiserver.allocator import Inventory
-from simulator.apiserver.claims import (
-    EXTENDED,
-    ExtendedRequests,
-    NotYet,
-    claims_of,
-    extended_requests,
-    users_with,
-)
-from simulator.apiserver.controllers import ClaimController, new_claim
-from simulator.apiserver.crd import CelError
 from simulator.apiserver.pods import SCHEDULER, Amounts, amount_of, is_over, requests_of, sum_of
-from simulator.apiserver.resources import (
-    CLAIMS,
-    CLASSES,
-    EVENTS,
-    NODES,
-    PODS,
-    SLICES,
-    TEMPLATES,
-    Json,
-)
+from simulator.apiserver.resources import EVENTS, NODES, PODS, Json
 from simulator.apiserver.store import Change, Store, event_on, stamped, timestamp
 
 _ONE_POD = {"pods": Fraction(1)}
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """The allocations of a pod on a node that it fits, in the order of its claims."""
-
-    node: str
-    allocations: tuple[Json, ...] = ()
-    extended: ExtendedRequests | None = None
-    """What the last of the allocations is for, if the node serves extended resources by DRA."""
-
-
 class Scheduler:
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._controller = ClaimController(store)
         self._wake = asyncio.Event()
-        self._inventory = Inventory((), (), ())
 
     async def run_forever(self) -> None:
         with contextlib.ExitStack() as listening:
-            for resource in (PODS, NODES, SLICES, CLASSES, CLAIMS, TEMPLATES):
+            for resource in (PODS, NODES):
                 listening.callback(self._store.listen(resource, self._on_change))
             while True:
                 self._wake.clear()
@@ -70,97 +37,26 @@ class Scheduler:
 
     def run_once(self) -> None:
         """Try every pending pod, oldest first."""
-        self._controller.run_once()
         pods = list(self._store.all(PODS))
         pending = [pod for pod in pods if _is_pending(pod)]
         nodes = list(self._store.all(NODES))
         taken: dict[str, Amounts] = {node["metadata"]["name"]: {} for node in nodes}
         for pod in pods if pending else []:
             if (node := pod["spec"].get("nodeName")) in taken and not is_over(pod):
-                taken[node] = sum_of(taken[node], self._asked(pod))
-        if pending:
-            kinds = (SLICES, CLASSES, CLAIMS)
-            self._inventory = Inventory(*(self._store.all(each) for each in kinds))
+                taken[node] = sum_of(taken[node], _asked(pod))
         pending.sort(key=lambda pod: int(pod["metadata"]["resourceVersion"]))
         for pod in pending:
-            try:
-                fits, problems = self._try(pod, nodes, taken)
-            except (NotYet, CelError) as error:
-                self._report(pod, str(error))
-                continue
+            problems = {
+                node["metadata"]["name"]: _problems(pod, _asked(pod), node, taken) for node in nodes
+            }
+            fits = [name for name, found in problems.items() if not found]
             if not fits:
-                self._report(pod, unschedulable_text(problems))
+                self._report(pod, unschedulable_text(problems.values()))
                 continue
             # The fewest pods, then the first by name: a test must know which.
-            chosen = min(fits, key=lambda fit: (taken[fit.node].get("pods", 0), fit.node))
-            taken[chosen.node] = sum_of(taken[chosen.node], self._asked(pod))
-            self._reserve(pod, chosen)
-            self.bind(pod, chosen.node)
-
-    @staticmethod
-    def _asked(pod: Json) -> Amounts:
-        return sum_of(requests_of(pod), _ONE_POD)
-
-    def _try(
-        self, pod: Json, nodes: Iterable[Json], taken: Mapping[str, Amounts]
-    ) -> tuple[list[Fit], list[list[str]]]:
-        """Where a pod fits, and what speaks against the other nodes."""
-        claims, asked = claims_of(pod, self._store), self._asked(pod)
-        fits, problems = [], []
-        for node in nodes:
-            name = node["metadata"]["name"]
-            served = self._served_by_claims(asked, node)
-            rest = {key: amount for key, amount in asked.items() if key not in served}
-            texts = _problems(pod, rest, node, taken)
-            fit = None if texts else self._allocate(pod, claims, served, name)
-            if fit is None:
-                problems.append(texts or ["cannot allocate all claims"])
-            else:
-                fits.append(fit)
-        return fits, problems
-
-    def _served_by_claims(self, asked: Amounts, node: Json) -> dict[str, str]:
-        """The extended resources that a node's plugin has none of and a class serves."""
-        allocatable = (node.get("status") or {}).get("allocatable") or {}
-        return {
-            name: class_name
-            for name, amount in asked.items()
-            if amount and (class_name := self._inventory.class_of(name))
-            if not amount_of(allocatable.get(name, 0))
-        }
-
-    def _allocate(
-        self, pod: Json, claims: Iterable[Json], served: Mapping[str, str], node: str
-    ) -> Fit | None:
-        """The allocations of claims on a node; those that have one already must have it there."""
-        specs = []
-        for claim in claims:
-            allocation = (claim.get("status") or {}).get("allocation")
-            if allocation is None:
-                specs.append(claim["spec"])
-            elif not _is_for(allocation, node):
-                return None
-        extended = extended_requests(pod, served) if served else None
-        found = self._inventory.allocate(specs + ([extended.spec] if extended else []), node)
-        return None if found is None else Fit(node, tuple(found), extended)
-
-    def _reserve(self, pod: Json, fit: Fit) -> None:
-        left = list(fit.allocations)
-        claims = claims_of(pod, self._store)
-        if fit.extended is not None:
-            prefix = f"{pod['metadata']['name']}-extended-resources-"
-            claims.append(new_claim(pod, prefix, fit.extended.spec, {EXTENDED: "true"}))
-            pod["status"]["extendedResourceClaimStatus"] = {
-                "resourceClaimName": claims[-1]["metadata"]["name"],
-                "requestMappings": fit.extended.mappings,
-            }
-        for claim in claims:
-            status = claim.get("status") or {}
-            if "allocation" not in status:
-                status["allocation"] = left.pop(0)
-                self._inventory.take(status["allocation"])
-            claim["status"] = status | {"reservedFor": users_with(claim, pod)}
-            self._store.write(CLAIMS, claim)
+            chosen = min(fits, key=lambda name: (taken[name].get("pods", 0), name))
+            taken[chosen] = sum_of(taken[chosen], _asked(pod))
+            self.bind(pod, chosen)
 
     def bind(self, pod: Json, node: str) -> None:
         """Assign a pod to a node, as the binding subresource does."""
@@ -203,14 +99,14 @@ def _is_pending(pod: Json) -> bool:
     )
 
 
-def _is_for(allocation: Json, node: str) -> bool:
-    terms = (allocation.get("nodeSelector") or {}).get("nodeSelectorTerms") or []
-    names = [name for term in terms for field in term["matchFields"] for name in field["values"]]
-    return not terms or node in names
+def _asked(pod: Json) -> Amounts:
+    return sum_of(requests_of(pod), _ONE_POD)
 
 
 def _problems(pod: Json, asked: Amounts, node: Json, taken: Mapping[str, Amounts]) -> list[str]:
     """Why a node does not fit a pod, with the scheduler's texts."""
+    if any("resourceClaimTemplateName" in one for one in pod["spec"].get("resourceClaims") or ()):
+        return ["the stand-in allocates no claims"]
     spec = node.get("spec") or {}
     if spec.get("unschedulable"):
         return ["node(s) were unschedulable"]

@@ -180,7 +180,7 @@ class NodeAgent:
 
     async def _report_pod(self, state: PodState) -> None:
         path = _pod_path({"namespace": state.spec.namespace, "name": state.spec.name})
-        status = reports.pod_status(state, self._kubelet.claims)
+        status = reports.pod_status(state)
         given = reports.given(state)
         status_before, given_before = self._written.get(state.spec.uid, ({}, "{}"))
         identity = {"uid": state.spec.uid}

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from simulator.kubelet.cdi import Unresolvable, injected
-from simulator.kubelet.claim_manager import ClaimManager, PrepareFailed
+from simulator.kubelet.claims import ClaimManager, PrepareFailed
 from simulator.kubelet.device_manager import DeviceManager, StartRefused
 from simulator.kubelet.devices import Granted
 from simulator.kubelet.pods import (
@@ -70,10 +70,8 @@ class PodWorker:
         self._turn = asyncio.Lock()
         self._task = asyncio.create_task(self._run(), name=f"pod {pod.spec.name}")
 
-    async def stop(self, grace: float = 0) -> None:
-        """Stop all its containers, for good; hooks have so many seconds."""
-        hooks = [each.spec.pre_stop for each in self._pod if each.running]
-        await asyncio.sleep(min(grace, max(hooks, default=0)))
+    async def stop(self) -> None:
+        """Stop all its containers, for good."""
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task

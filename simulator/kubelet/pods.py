@@ -27,8 +27,6 @@ class ClaimUse:
     """The name of the object."""
     request: str = ""
     """Empty for all requests."""
-    label: str = ""
-    """The name in the container's status; empty for extended resources."""
     resource: str = ""
     """The extended resource that it serves, if so."""
 
@@ -44,8 +42,6 @@ class ContainerSpec:
     env: tuple[Mapping[str, Any], ...] = ()
     """Its variables as written: `$(OTHER)` and `valueFrom` are not resolved."""
     claims: tuple[ClaimUse, ...] = ()
-    pre_stop: float = 0
-    """Seconds that its `preStop` hook sleeps."""
 
     @property
     def claimed(self) -> frozenset[str]:
@@ -71,9 +67,7 @@ class PodSpec:
     containers: tuple[ContainerSpec, ...]
     """Init containers first: the order in which a kubelet allocates."""
     claims: tuple[str, ...] = ()
-    """Names of its ResourceClaims; empty for one that is not created yet."""
-    grace: float = 30
-    """Seconds that its containers have to end."""
+    """Names of its ResourceClaims."""
 
     @property
     def log_folder(self) -> str:
@@ -94,7 +88,6 @@ def read_pod(pod: Mapping[str, Any]) -> PodSpec:
             name=str(metadata["name"]),
             containers=tuple(_container(each, uses, init=init) for each, init in listed),
             claims=tuple(names),
-            grace=float(spec.get("terminationGracePeriodSeconds") or 30),
         )
     except (KeyError, TypeError, AttributeError, InvalidQuantity) as error:
         raise InvalidInput(f"not a pod that can run: {error!r}") from error
@@ -103,18 +96,11 @@ def read_pod(pod: Mapping[str, Any]) -> PodSpec:
 def _claims(pod: Mapping[str, Any]) -> tuple[list[str], dict[str, list[ClaimUse]]]:
     """The names of a pod's claims, and what of them its containers use."""
     spec, status = pod["spec"], pod.get("status") or {}
-    made = {each["name"]: each for each in status.get("resourceClaimStatuses") or ()}
-    names = {
-        each["name"]: each.get("resourceClaimName")
-        or made.get(each["name"], {}).get("resourceClaimName", "")
-        for each in spec.get("resourceClaims") or ()
-    }
+    names = {each["name"]: each["resourceClaimName"] for each in spec.get("resourceClaims") or ()}
     uses: dict[str, list[ClaimUse]] = {}
     for container in (*(spec.get("initContainers") or ()), *spec["containers"]):
         for each in (container.get("resources") or {}).get("claims") or ():
-            claim, request = each["name"], each.get("request", "")
-            label = f"claim:{claim}" + (f"/{request}" if request else "")
-            use = ClaimUse(names.get(claim, ""), request, label)
+            use = ClaimUse(names[each["name"]], each.get("request", ""))
             uses.setdefault(container["name"], []).append(use)
     found = list(names.values())
     if extended := status.get("extendedResourceClaimStatus"):
@@ -131,7 +117,6 @@ def _container(
     container: Mapping[str, Any], uses: Mapping[str, list[ClaimUse]], *, init: bool
 ) -> ContainerSpec:
     limits = (container.get("resources") or {}).get("limits") or {}
-    sleep = ((container.get("lifecycle") or {}).get("preStop") or {}).get("sleep") or {}
     return ContainerSpec(
         name=str(container["name"]),
         init=init,
@@ -143,7 +128,6 @@ def _container(
         ),
         env=tuple(container.get("env") or ()),
         claims=tuple(uses.get(str(container["name"]), ())),
-        pre_stop=float(sleep.get("seconds") or 0),
     )
 
 

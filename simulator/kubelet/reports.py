@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
 from simulator.apiserver.store import event_on, timestamp
-from simulator.kubelet.claim_manager import ClaimManager
 from simulator.kubelet.pods import ContainerState, Event, PodState, Stage
 
 Json: TypeAlias = dict[str, Any]
@@ -48,7 +47,7 @@ def _counts(resources: Mapping[str, int]) -> dict[str, str]:
     return {name: str(count) for name, count in resources.items()}
 
 
-def pod_status(pod: PodState, claims: ClaimManager) -> Json:
+def pod_status(pod: PodState) -> Json:
     status: Json = {
         "phase": pod.phase.value,
         "reason": pod.reason or None,
@@ -64,11 +63,7 @@ def pod_status(pod: PodState, claims: ClaimManager) -> Json:
             {"type": "Ready", "status": str(ready)},
         ],
         "initContainerStatuses": [_container_status(each) for each in pod if each.spec.init],
-        "containerStatuses": [
-            _container_status(each) | _devices(pod, each, claims)
-            for each in pod
-            if not each.spec.init
-        ],
+        "containerStatuses": [_container_status(each) for each in pod if not each.spec.init],
     }
 
 
@@ -79,11 +74,6 @@ def _container_status(state: ContainerState) -> Json:
         "restartCount": state.restarts,
         "state": {state.stage.value: _stage(state)},
     }
-
-
-def _devices(pod: PodState, state: ContainerState, claims: ClaimManager) -> Json:
-    found = claims.statuses(pod.spec, state.spec)
-    return {"allocatedResourcesStatus": found} if found else {}
 
 
 def _stage(state: ContainerState) -> Json:

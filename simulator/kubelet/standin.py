@@ -28,7 +28,7 @@ import structlog
 
 from services.kubelet.sockets import plugins_folder
 from services.process.errors import KubeletError
-from simulator.kubelet.claim_manager import ClaimManager
+from simulator.kubelet.claims import ClaimManager
 from simulator.kubelet.device_manager import AllocationFailed, DeviceManager
 from simulator.kubelet.pod_worker import Node, PodWorker
 from simulator.kubelet.pods import Journal, Phase, PodSpec, PodState, Stage, read_pod
@@ -57,7 +57,7 @@ class KubeletStandIn:
         self.folder = folder
         self.node_name = node_name
         self.journal = Journal()
-        self.claims = ClaimManager(folder, node_name, self.journal)
+        self.claims = ClaimManager(folder)
         self.devices = DeviceManager(folder, active=self._active, journal=self.journal)
         self.events = self.journal.events
         """The events on its pods, the oldest first."""
@@ -188,7 +188,7 @@ class KubeletStandIn:
 
     async def _end(self, pod: PodState) -> None:
         if (worker := self._workers.pop(pod.spec.uid, None)) is not None:
-            await worker.stop(pod.spec.grace)
+            await worker.stop()
         if pod.spec.claims:
             await self.unprepare(pod.spec.uid)
         self._pods.pop(pod.spec.uid, None)

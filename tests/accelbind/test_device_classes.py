@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from accelbind.device_classes import FpgaClass, claim_template, fpga_classes, type_class
-from plugin.dra.slices import Slice, devices_of_slices, slice_name, slice_spec
-from services.devices.dra import DraDevice, dra_devices
+from plugin.dra.slices import Slice, devices_of_slices, slice_spec
+from services.devices.dra import DRIVER, DraDevice, dra_devices
 from services.devices.model import Card, Contents, Device, Inventory, PluginMode
 from services.devices.types.load import load_types
 from services.mappings.model import Mapping, parse
 from services.names import OPENCL_AFU
-from simulator.apiserver import allocator
+from tests.accelbind.allocator import Allocator, Published
 from tests.services.building import function, region
 from tests.services.cards import AF_NLB0, BAD, INTERFACE, NLB0, NLB3, REGION, advertise, card, port
 from tests.support import REPOSITORY
@@ -26,22 +26,15 @@ def classes(*mappings: Mapping) -> list[dict[str, Any]]:
     return [*fpga_classes((of, name) for of, name in named if of is not None)]
 
 
-def cluster(devices: Iterable[DraDevice], classes: Iterable[dict[str, Any]]) -> allocator.Inventory:
+def cluster(devices: Iterable[DraDevice], classes: Iterable[dict[str, Any]]) -> Allocator:
     """What a scheduler knows: these devices, one of another driver, and the classes."""
-    wanted = devices_of_slices(devices, taints=True)
-    specs = [
-        slice_spec(NODE, Slice(slice_name(NODE, number), 1, len(wanted), each))
-        for number, each in enumerate(wanted)
+    published = [
+        Published(DRIVER, each)
+        for part in devices_of_slices(devices, taints=True)
+        for each in slice_spec(NODE, Slice(NODE, 1, 1, part))["devices"]
     ]
-    pool = {"name": NODE, "generation": 1, "resourceSliceCount": 1}
     gpu = {"name": "gpu-0", "attributes": {"model": {"string": "a100"}}}
-    others: dict[str, Any] = {"driver": "gpu.example.com", "nodeName": NODE, "pool": pool}
-    others["devices"] = [gpu]
-    slices = [
-        {"metadata": {"name": f"slice-{number}"}, "spec": spec}
-        for number, spec in enumerate([*specs, others])
-    ]
-    return allocator.Inventory(slices, classes, [])
+    return Allocator([*published, Published("gpu.example.com", gpu)], classes)
 
 
 def of_cards(*cards: Card, programmed: Contents | None = None) -> tuple[DraDevice, ...]:
@@ -49,22 +42,8 @@ def of_cards(*cards: Card, programmed: Contents | None = None) -> tuple[DraDevic
     return dra_devices(advertise(inventory, PluginMode.REGION), inventory, programmed or {})
 
 
-def requested(known: allocator.Inventory, resource: str, count: int = 1) -> list[str] | None:
-    """The devices of a pod of today that requests a resource."""
-    wanted = {"deviceClassName": known.class_of(resource), "count": count}
-    return results(known, {"requests": [{"name": "container-0-request-0", "exactly": wanted}]})
-
-
-def results(known: allocator.Inventory, devices: dict[str, Any]) -> list[str] | None:
-    found = known.allocate([{"devices": devices}], NODE)
-    if found is None:
-        return None
-    known.take(found[0])
-    return [f"{each['device']} ({each['request']})" for each in found[0]["devices"]["results"]]
-
-
-def template_results(known: allocator.Inventory, mapping: Mapping) -> list[str] | None:
-    return results(known, claim_template(mapping)["spec"]["spec"]["devices"])
+def template_results(known: Allocator, mapping: Mapping) -> list[str] | None:
+    return known.allocated(claim_template(mapping)["spec"]["spec"]["devices"])
 
 
 NLB0_AF = parse(function("nlb0", "af"))
@@ -106,9 +85,9 @@ def test_a_region_that_its_workload_programs_has_the_resource_only_if_no_other_c
 def test_pods_of_today_get_their_devices() -> None:
     cards = [card(0), card(1, port("dfl-port.1", NLB3)), card(2, port("dfl-port.2", NLB0, BAD))]
     known = cluster(of_cards(*cards), classes(NLB0_AF, NLB0_REGION))
-    assert requested(known, AF_NLB0) == ["fpga-0000-5e-00-0 (container-0-request-0)"]
-    assert requested(known, AF_NLB0) is None  # the third one is unhealthy
-    assert requested(known, REGION) == ["fpga-0000-5f-00-0 (container-0-request-0)"]
+    assert known.requested(AF_NLB0) == ["fpga-0000-5e-00-0 (r)"]
+    assert known.requested(AF_NLB0) is None  # the third one is unhealthy
+    assert known.requested(REGION) == ["fpga-0000-5f-00-0 (r)"]
 
 
 def test_a_template_prefers_a_loaded_region_then_a_blank_one() -> None:
@@ -151,6 +130,6 @@ def test_eight_vector_engines_are_allocated_beside_fpgas() -> None:
     offer = advertise(inventory, PluginMode.REGION, types=engines)
     devices = dra_devices(offer, inventory, {})
     known = cluster(devices, [*classes(NLB0_AF, NLB0_REGION), type_class(of)])
-    assert len(requested(known, of.resource, 8) or ()) == 8
-    assert requested(known, of.resource) is None
-    assert len(requested(known, REGION, 2) or ()) == 2
+    assert len(known.requested(of.resource, 8) or ()) == 8
+    assert known.requested(of.resource) is None
+    assert len(known.requested(REGION, 2) or ()) == 2

@@ -8,19 +8,30 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+import pytest
 import yaml
 
 from services.devices.dra import DRIVER
 from tests.e2e.api import Json, Place, accelbind, place_of, until
+from tests.e2e.cluster import Cluster
 from tests.e2e.hosts import START_SECONDS, Hosts
 from tests.e2e.pods import SHOW, Pods, simple
 from tests.support import Process, python_module
 
 GROUP: Final = "resource.k8s.io/v1"
+NOT_ALLOCATED: Final = "the simulator allocates no claims"
 SLICES: Final = Place(GROUP, "ResourceSlice")
 PROGRAMMINGS: Final = re.compile(r'accelbind_programmings_total\{.*outcome="programmed".*\} (\d+)')
 CLAIM: Final = "fpga"
 """The name of the claim in a pod that names a template."""
+
+
+def require_claims(cluster: Cluster) -> None:
+    """Skip a test where pods can have no claims."""
+    if not cluster.is_real:
+        pytest.skip(NOT_ALLOCATED)
+    if not cluster.api.serves(GROUP, "deviceclasses"):
+        pytest.skip(f"the API server has no {GROUP}: DRA needs Kubernetes 1.36")
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ import pytest
 from simulator.cards import NLB3, CardSpec, Rack
 from tests.e2e.api import Api, Place
 from tests.e2e.cluster import offered
+from tests.e2e.dra import NOT_ALLOCATED
 from tests.e2e.simulator import NODE, Simulator, simulated
 from tests.making import in_the_environment_of_make, make_command
 from tests.manifests.rendering import rendered
@@ -31,10 +32,8 @@ LOOKED_AT = (
 
 
 NOT_SIMULATED = {
-    "the simulator evaluates no ValidatingAdmissionPolicy",
+    NOT_ALLOCATED,
     "the simulator has no pod proxy",
-    "a stand-in's containers read nothing",
-    "the simulator's scheduler is not the one that this is about",
 }
 """Why some of the suite needs a real cluster."""
 

@@ -5,8 +5,6 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-import yaml
-
 from plugin.mode import ANNOTATION
 from services.node.table import Row, Table
 from simulator.bitstreams import make_gbs
@@ -15,6 +13,7 @@ from simulator.client import Json
 from simulator.driver import raw_bitstream
 from simulator.kubelet.reports import GIVEN_ANNOTATION
 from tests.kernel.bed import Bed, Done
+from tests.plugin.dra.support import claim, config, result
 from tests.plugin.support import REGION, container, functions, pod
 from tests.services.building import function, region
 from tests.support import eventually
@@ -29,7 +28,8 @@ _PROCESS: Final = (
     *("--api-server", _API, "--node-name", "n1", "--bitstreams", "/run/bitstreams"),
     *("--metrics-host", "127.0.0.1", "--healthy-after", "1"),
 )
-_CLAIMS: Final = "/apis/resource.k8s.io/v1"
+_CLAIMS: Final = "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims"
+_SLICES: Final = "/apis/resource.k8s.io/v1/resourceslices"
 _PODS: Final = "/api/v1/namespaces/ns/pods"
 _MAPPINGS: Final = "/apis/fpga.intel.com/v2/namespaces/ns"
 
@@ -140,11 +140,17 @@ class Cluster:
             name, *(container(f"c{n}", REGION, 1, functions(afu)) for n, afu in enumerate(afus))
         )
 
-    def claims(self, name: str, template: str) -> None:
-        """Create a pod with a claim, made from the template of a mapping."""
+    def claims(self, name: str, mapping: str) -> None:
+        """Create a pod with a claim of a free device, in which a mapping's function is to be."""
+        items = self.ask("GET", _CLAIMS)["items"]
+        results = [each["status"]["allocation"]["devices"]["results"] for each in items]
+        taken = {each["device"] for found in results for each in found}
+        device = min(self.published() - taken)
+        wanted = config({"mapping": mapping}, "FromClaim", "fpga")
+        self.ask("POST", _CLAIMS, claim(name, result(device), configs=(wanted,)))
         container = {"name": "c", "image": "i", "resources": {"claims": [{"name": "fpga"}]}}
-        claim = {"name": "fpga", "resourceClaimTemplateName": template}
-        self.create(name, container, resourceClaims=[claim])
+        uses = {"name": "fpga", "resourceClaimName": name}
+        self.create(name, container, resourceClaims=[uses])
 
     def runs(self, name: str) -> dict[str, set[str]]:
         """Wait until a pod runs; the nodes of each of its containers."""
@@ -177,23 +183,14 @@ class Cluster:
         return [each["metadata"]["name"] for each in self.ask("GET", _PODS)["items"]]
 
     def delete(self, name: str) -> None:
-        """Delete a pod, and wait until it has ended."""
+        """Delete a pod and its claim, and wait until it has ended."""
         self.ask("DELETE", f"{_PODS}/{name}")
         eventually(lambda: name not in self.pods(), SECONDS, what=f"the end of {name}")
-
-    def prepare_claims(self) -> None:
-        """Create the DeviceClasses and templates for the mappings."""
-        flags = ("--api-server", _API)
-        classes = self.bed.accelbind("dra", "classes", *flags).stdout
-        for each in filter(None, yaml.safe_load_all(classes)):
-            self.ask("POST", f"{_CLAIMS}/deviceclasses", each)
-        for name in ("nlb0", "nlb3"):
-            made = self.bed.accelbind("dra", "template", name, "-n", "ns", *flags).stdout
-            path = f"{_CLAIMS}/namespaces/ns/resourceclaimtemplates"
-            self.ask("POST", path, yaml.safe_load(made))
+        if name in {each["metadata"]["name"] for each in self.ask("GET", _CLAIMS)["items"]}:
+            self.ask("DELETE", f"{_CLAIMS}/{name}")
 
     def published(self) -> set[str]:
         """The devices in slices that have no taint."""
-        items = self.ask("GET", f"{_CLAIMS}/resourceslices")["items"]
+        items = self.ask("GET", _SLICES)["items"]
         devices = [each for item in items for each in item["spec"].get("devices") or []]
         return {each["name"] for each in devices if not each.get("taints")}

@@ -30,13 +30,6 @@ def cluster(bed: Bed) -> Cluster:
     return Cluster(bed)
 
 
-@pytest.fixture(scope="module")
-def claims(cluster: Cluster) -> Cluster:
-    """The cluster, with what claims for its mappings need."""
-    cluster.prepare_claims()
-    return cluster
-
-
 def afu(bed: Bed, number: int) -> str:
     """The function that a port shows."""
     text: str = bed.call("shell", f"cat /sys/bus/platform/devices/dfl-port.{number}/afu_id").strip()
@@ -141,9 +134,8 @@ def test_a_plugin_killed_while_the_kernel_programs_is_followed_by_the_right_func
 
 
 def test_a_driver_killed_while_the_kernel_programs_prepares_the_claim_once_more(
-    bed: Bed, claims: Cluster
+    bed: Bed, cluster: Cluster
 ) -> None:
-    cluster = claims
     for each in bed.cards:
         each.reconfiguration.seconds = 4
     with cluster.serving("plugin", *DRA):
@@ -160,9 +152,8 @@ def test_a_driver_killed_while_the_kernel_programs_prepares_the_claim_once_more(
 
 
 def test_a_claim_whose_programming_failed_is_prepared_without_a_person(
-    bed: Bed, claims: Cluster
+    bed: Bed, cluster: Cluster
 ) -> None:
-    cluster = claims
     with cluster.serving("plugin", *DRA):
         eventually(lambda: len(cluster.published()) == 2, SECONDS)
         for each in bed.cards:
@@ -317,8 +308,7 @@ def test_only_in_mode_region_a_disabled_port_is_enabled_without_a_person(
             assert cluster.devices()[device] == ["port-disabled"]
 
 
-def test_a_claim_is_prepared_by_programming(bed: Bed, claims: Cluster) -> None:
-    cluster = claims
+def test_a_claim_is_prepared_by_programming(bed: Bed, cluster: Cluster) -> None:
     with cluster.serving("plugin", *DRA):
         eventually(lambda: len(cluster.published()) == 2, SECONDS)
         cluster.claims("p", "nlb3")

@@ -10,7 +10,7 @@ import pytest
 from services.mappings.kinds import ACCELERATOR, TABLE
 from tests.e2e.api import Json, Place, until
 from tests.e2e.cluster import NODES, Cluster
-from tests.e2e.dra import GROUP
+from tests.e2e.dra import GROUP, require_claims
 from tests.e2e.hosts import Hosts
 from tests.e2e.pods import Pods, containers, simple
 
@@ -123,10 +123,7 @@ class Paper(Pods):
 @pytest.fixture(scope="module")
 def on_paper(cluster: Cluster, hosts: Hosts) -> Paper:
     """A node that is an object only, its devices, and a namespace for names of them."""
-    if not cluster.is_real:
-        pytest.skip("the simulator's scheduler is not the one that this is about")
-    if not cluster.api.serves(GROUP, "deviceclasses"):
-        pytest.skip(f"the API server has no {GROUP}")
+    require_claims(cluster)
     del hosts  # whose webhook replaces the names
     name = cluster.name("paper")
     labels = cluster.labels | {"kubernetes.io/hostname": name}

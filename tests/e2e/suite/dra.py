@@ -10,7 +10,7 @@ from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, NLB0, NLB3
 from tests.e2e.api import Json, Place, place_of, until
 from tests.e2e.cluster import Cluster
-from tests.e2e.dra import GROUP, Driver, driver_of, with_template
+from tests.e2e.dra import GROUP, Driver, driver_of, require_claims, with_template
 from tests.e2e.hosts import CARDS, FUNCTION, Hosts
 from tests.e2e.pods import STAY, Pods, simple
 from tests.e2e.suite.conftest import mapping
@@ -29,8 +29,7 @@ RETRY_SECONDS = 100.0
 @pytest.fixture(scope="module")
 def driver(cluster: Cluster, pods: Pods, hosts: Hosts) -> Iterator[Driver]:
     """The driver, and the classes for the mappings of the run."""
-    if not cluster.api.serves(GROUP, "deviceclasses"):
-        pytest.skip(f"the API server has no {GROUP}: DRA needs Kubernetes 1.36")
+    require_claims(cluster)
     assert pods.namespace, "its mappings are made"
     for afu in (NLB0, NLB3):
         hosts.install(afu)
@@ -44,8 +43,7 @@ def test_a_node_moves_to_dra_and_back_while_a_pod_has_a_device_of_the_plugin(
     cluster: Cluster, pods: Pods, hosts: Hosts
 ) -> None:
     """First of all, before the driver serves; the kubelet is not restarted."""
-    if not cluster.api.serves(GROUP, "deviceclasses"):
-        pytest.skip("DRA needs Kubernetes 1.36")
+    require_claims(cluster)
     hosts.install(NLB0)
     hosts.serve("region")
     pod = {f"{DOMAIN}/{KEPT}": 1}

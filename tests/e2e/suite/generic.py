@@ -9,10 +9,9 @@ import yaml
 
 from services.names import DEVICE_DOMAIN
 from simulator.devices import DeviceTree, vector_engine
-from simulator.kubelet.reports import GIVEN_ANNOTATION
 from tests.e2e.api import Json, Place, accelbind, until
 from tests.e2e.cluster import Cluster
-from tests.e2e.dra import GROUP, Driver, driver_of
+from tests.e2e.dra import GROUP, Driver, driver_of, require_claims
 from tests.e2e.hosts import CARDS, Hosts
 from tests.e2e.pods import STAY, Pods, simple
 from tests.e2e.suite.kubelet import restart
@@ -49,8 +48,7 @@ TEMPLATES = "resourceclaimtemplates"
 @pytest.fixture(scope="module")
 def driver(cluster: Cluster, pods: Pods, hosts: Hosts) -> Iterator[Driver]:
     """The driver, with two Vector Engines and a device of which there are shares."""
-    if not cluster.api.serves(GROUP, "deviceclasses"):
-        pytest.skip(f"the API server has no {GROUP}: DRA needs Kubernetes 1.36")
+    require_claims(cluster)
     assert pods.namespace, "its mappings are made"
     types = hosts.folder / "generic-types"  # no other part serves these
     types.mkdir(exist_ok=True)
@@ -99,12 +97,10 @@ def pod_with(name: str, script: str, source: Json, uses: Sequence[Json] = ()) ->
 
 
 def metadata(pods: Pods, name: str) -> dict[str, dict[str, Json]]:
-    """The metadata that each container of a pod has read, by path; none of a stand-in's."""
+    """The metadata that each container of a pod has read, by path."""
 
     def look() -> dict[str, dict[str, Json]]:
         pod = pods.begun(name)
-        if GIVEN_ANNOTATION in pod["metadata"].get("annotations", {}):
-            pytest.skip("a stand-in's containers read nothing")
         assert pod["status"]["phase"] == "Succeeded"
         return {
             each["name"]: dict(_read(each["state"]["terminated"].get("message", "")))

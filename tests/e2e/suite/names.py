@@ -12,7 +12,7 @@ from services.mappings.kinds import ACCELERATOR, TABLE
 from services.process.settings import UNIX
 from tests.e2e.api import Json, Place, accelbind, place_of, until
 from tests.e2e.cluster import GUARD_LABEL, Cluster, documents
-from tests.e2e.dra import GROUP, SLICES
+from tests.e2e.dra import GROUP, SLICES, require_claims
 from tests.e2e.hosts import Hosts
 from tests.e2e.pods import STAY, Pods, containers, simple
 from tests.support import python_module
@@ -38,8 +38,7 @@ POLICIES: Final = "components/guard-claims/policy.yaml"
 @pytest.fixture(scope="module", autouse=True)
 def foreign(cluster: Cluster, hosts: Hosts, pods: Pods) -> Iterator[None]:
     """The drivers, their classes, and names with templates for claims of them."""
-    if not cluster.api.serves(GROUP, "deviceclasses"):
-        pytest.skip(f"the API server has no {GROUP}")
+    require_claims(cluster)
     settings = cluster.settings
     where = (cluster.node, settings.api_server, settings.kubelet_dir, settings.cdi_dir)
     running = []
@@ -50,7 +49,7 @@ def foreign(cluster: Cluster, hosts: Hosts, pods: Pods) -> Iterator[None]:
         about = {"apiVersion": GROUP, "kind": "DeviceClass"}
         cluster.put(about | {"metadata": metadata, "spec": spec})
         if name != RARE:  # no node has devices of that class
-            command = python_module("simulator.foreign_driver", name, *map(str, where))
+            command = python_module("tests.e2e.foreign_driver", name, *map(str, where))
             running.append(hosts.processes.start(command, name=name))
     for name, bundle in BUNDLES.items():
         file = hosts.folder / f"{name}.yaml"
@@ -165,8 +164,7 @@ def test_a_name_without_its_template_waits_with_the_controllers_event(elsewhere:
     }
     elsewhere.cluster.api.create(accelerator)
     name = elsewhere.start(named(gpu=1))
-    words = '"gpu" not found' if elsewhere.cluster.is_real else "waiting for resourceclaim"
-    elsewhere.until_waiting(name, words)
+    elsewhere.until_waiting(name, '"gpu" not found')
     flags = ("--api-server", elsewhere.cluster.settings.api_server, "-n", elsewhere.namespace)
     told = accelbind("check", "mappings", *flags, codes=(1,))
     assert "ResourceClaimTemplate gpu does not exist" in told
@@ -180,8 +178,6 @@ def test_a_name_without_its_template_waits_with_the_controllers_event(elsewhere:
 @pytest.fixture(scope="module")
 def guarded(cluster: Cluster, hosts: Hosts) -> Pods:
     """A guarded namespace with a name, its template, and a tenant who may use the class NIC."""
-    if not cluster.is_real:
-        pytest.skip("the simulator evaluates no ValidatingAdmissionPolicy")
     del hosts  # whose webhook is the guard
     namespace = cluster.namespace("claims", **{GUARD_LABEL: "true"})
     policy, binding = documents(POLICIES)

@@ -1,4 +1,4 @@
-"""A DRA driver of somebody else: `python -m simulator.foreign_driver NAME NODE API KUBELET CDI`.
+"""A DRA driver of somebody else: `python -m tests.e2e.foreign_driver NAME NODE API KUBELET CDI`.
 
 Its name begins with the kind of its four devices; number n is at PCIe root n. A container gets the
 variable `FOREIGN_<request>` with the names of its devices.
