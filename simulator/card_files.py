@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 Content = tuple[str, str]
-"""A file's path below its card's entry, and its text."""
+"""A file's path below a folder, and its text."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,17 @@ class Function:
 _MAJORS = {"fme": 245, "port": 244}
 
 
-def function_files(function: Function) -> Iterator[Content]:
+def files(function: Function) -> Iterator[Content]:
+    """The files of a function, below `sys`."""
+    for folder, found in (
+        (function.folder, _function_files(function)),
+        (function.entry_folder, _entry_files(function)),
+    ):
+        for path, text in found:
+            yield f"{folder}/{path}", text
+
+
+def _function_files(function: Function) -> Iterator[Content]:
     """The files of the PCI function itself, below its folder."""
     yield from (
         ("vendor", "0x8086\n"),
@@ -164,7 +174,7 @@ def links(function: Function) -> Iterator[tuple[str, str]]:
     yield f"{folder}/{name}", f"../../{entry}"
 
 
-def entry_files(function: Function) -> Iterator[Content]:
+def _entry_files(function: Function) -> Iterator[Content]:
     """The files of a card, below its class entry."""
     yield "uevent", ""
     if function.driver == "dfl":

@@ -8,22 +8,15 @@ as a program it lays out cards and ends:
 """
 
 import argparse
-import itertools
 import os
-import shutil
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from simulator.card_faults import Fault
-from simulator.card_files import (
-    Function,
-    SyntheticPort,
-    entry_files,
-    function_files,
-    links,
-)
+from simulator.card_faults import Fault, Ruin, link, text
+from simulator.card_files import Function, SyntheticPort, files, links
+from simulator.devices import DeviceTree
 
 A10_INTERFACE = "ce48969398f05f33946d560708be108a"
 """Interface id of an Arria 10 card, as existing mappings name it."""
@@ -36,8 +29,6 @@ NLB0 = "d8424dc4a4a3c413f89e433683f9040b"
 
 NLB3 = "f7df405cbd7acf7222f144b0b93acd18"
 """AFU id of another native loopback."""
-
-_STAGING = ".staging"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +60,9 @@ class Rack:
         self._devices = devices
         self.functions: dict[str, Function] = {}
         """By PCI address."""
-        self._steps = itertools.count()
+        self._tree = DeviceTree(root)
         self._taken: dict[tuple[str, str], set[int]] = {}
-        for folder in ("sys/bus/pci/devices", "sys/class", "sys/devices", "dev", _STAGING):
+        for folder in ("sys/bus/pci/devices", "sys/class", "sys/devices"):
             (root / folder).mkdir(parents=True, exist_ok=True)
 
     # Cards
@@ -103,16 +94,15 @@ class Rack:
         for virtual in list(self.functions[address].virtual):
             self.remove_card(virtual)
         function = self.functions.pop(address)
-        for link, _ in links(function):
-            if not link.startswith(function.folder):
-                self._discard(self.root / "sys" / link)
-        for name in self._node_names(function):
-            self._discard(self.root / "dev" / name)
-        self._discard(self.root / "sys" / function.folder)
+        folder = f"sys/{function.folder}"
+        for path in (path for path, _ in self._contents(function)):
+            if not path.startswith(folder):
+                self._tree.discard(path)
+        self._tree.discard(folder)
         self._release_numbers(function)
         if function.physfn is not None:
             physical = self.functions[function.physfn]
-            self._discard(self._virtual_link(address, physical))
+            self._tree.discard(_virtual_link(address, physical))
             physical.virtual.remove(address)
             self._count_virtual(physical)
 
@@ -120,8 +110,8 @@ class Rack:
         """Split a port of a card off to a virtual function; return that one's address."""
         physical = self.functions[address]
         moved = physical.ports.pop(port)
-        self._discard(self._entry(physical) / physical.port_name(moved))
-        self._discard(self.root / "dev" / physical.port_name(moved))
+        self._tree.discard(f"sys/{physical.entry_folder}/{physical.port_name(moved)}")
+        self._tree.discard(f"dev/{physical.port_name(moved)}")
         virtual = self._function(
             self._free_function(address),
             physical.driver,
@@ -132,7 +122,7 @@ class Rack:
         virtual.physfn = address
         virtual.ports.append(moved)
         self._lay_out(virtual)
-        self._virtual_link(virtual.address, physical).symlink_to(f"../{virtual.address}")
+        self._tree.replace(_virtual_link(virtual.address, physical), link(f"../{virtual.address}"))
         physical.virtual.append(virtual.address)
         self._count_virtual(physical)
         return virtual.address
@@ -149,33 +139,24 @@ class Rack:
     def set_afu(self, address: str, afu_id: str, port: int = 0) -> None:
         function = self.functions[address]
         function.ports[port].afu_id = afu_id
-        self._write(self._port(function, port) / "afu_id", f"{afu_id}\n")
+        folder = f"sys/{function.entry_folder}/{function.port_name(function.ports[port])}"
+        self._tree.replace(f"{folder}/afu_id", text(f"{afu_id}\n"))
 
     # Faults
 
     def break_(self, address: str, fault: Fault, port: int = 0) -> None:
-        self._swap(self.root / fault.path.format(**self.places(address, port)), fault.ruin)
+        self._tree.replace(fault.path.format(**self.places(address, port)), fault.ruin)
 
     def heal(self, address: str, fault: Fault, port: int = 0) -> None:
         """Switch a fault off: what stood there before is there again."""
-        path = fault.path.format(**self.places(address, port))
-        self._swap(self.root / path, lambda staged: self._restore(address, path, staged))
+        place = fault.path.format(**self.places(address, port))
+        for path, make in self._contents(self.functions[address]):
+            if f"{path}/".startswith(f"{place}/"):
+                self._tree.replace(path, make)
 
     def places(self, address: str, port: int = 0) -> dict[str, str]:
         """The values of the names in the place of a `Fault`, at a port of a card."""
         return self.functions[address].places(port)
-
-    def _restore(self, address: str, path: str, staged: Path) -> None:
-        function = self.functions[address]
-        target = {f"sys/{link}": target for link, target in links(function)}.get(path)
-        if path.startswith("dev/"):
-            self._make_node(staged)
-        elif target is not None:
-            staged.symlink_to(target)
-        else:
-            built = self._build(function)
-            (built / path.removeprefix(f"sys/{function.folder}/")).rename(staged)
-            shutil.rmtree(built)
 
     # Laying out
 
@@ -225,37 +206,19 @@ class Rack:
         behind = (f"{device}.{each}" for each in range(int(number) + 1, 8))
         return next(each for each in behind if each not in self.functions)
 
-    def _virtual_link(self, address: str, physical: Function) -> Path:
-        """The link from a physical function to one of its virtual ones."""
-        index = int(address[-1]) - int(physical.address[-1]) - 1
-        return self.root / "sys" / physical.folder / f"virtfn{index}"
-
     def _lay_out(self, function: Function) -> None:
-        """Make a function beside the tree, move it in, then list it."""
-        sys = self.root / "sys"
-        built, home = self._build(function), sys / function.folder
-        for name in self._node_names(function):
-            self._swap(self.root / "dev" / name, self._make_node)
-        home.parent.mkdir(parents=True, exist_ok=True)
-        built.rename(home)
-        for link, target in links(function):
-            if not link.startswith(f"{function.folder}/"):
-                (sys / link).parent.mkdir(exist_ok=True)
-                (sys / link).symlink_to(target)
+        for path, make in self._contents(function):
+            self._tree.replace(path, make)
 
-    def _build(self, function: Function) -> Path:
-        staged = self._staged()
-        _fill(staged, function_files(function))
-        _fill(staged / function.names.class_folder / function.entry_name, entry_files(function))
-        for link, target in links(function):
-            if link.startswith(f"{function.folder}/"):
-                (staged / link.removeprefix(f"{function.folder}/")).symlink_to(target)
-        return staged
-
-    def _node_names(self, function: Function) -> Iterator[str]:
-        if function.fme_name is not None:
-            yield function.fme_name
-        yield from map(function.port_name, function.ports)
+    def _contents(self, function: Function) -> Iterator[tuple[str, Ruin]]:
+        """Everything of a function below the root, the class entry last: it is found by that."""
+        for path, content in files(function):
+            yield f"sys/{path}", text(content)
+        names = [function.fme_name] if function.fme_name else []
+        for name in (*names, *map(function.port_name, function.ports)):
+            yield f"dev/{name}", self._make_node
+        for path, target in links(function):
+            yield f"sys/{path}", link(target)
 
     def _make_node(self, path: Path) -> None:
         if self._devices:
@@ -263,42 +226,14 @@ class Rack:
         else:
             path.touch()
 
-    # Files
+    def _count_virtual(self, physical: Function) -> None:
+        path = f"sys/{physical.folder}/sriov_numvfs"
+        self._tree.replace(path, text(f"{len(physical.virtual)}\n"))
 
-    def _entry(self, function: Function) -> Path:
-        return self.root / "sys" / function.entry_folder
 
-    def _port(self, function: Function, port: int) -> Path:
-        return self._entry(function) / function.port_name(function.ports[port])
-
-    def _count_virtual(self, function: Function) -> None:
-        name = "sriov_numvfs"
-        content = dict(function_files(function))[name]
-        self._write(self.root / "sys" / function.folder / name, content)
-
-    def _staged(self) -> Path:
-        return self.root / _STAGING / f"{os.getpid()}-{next(self._steps)}"
-
-    def _write(self, path: Path, content: str) -> None:
-        self._swap(path, lambda staged: _write_text(staged, content))
-
-    def _swap(self, path: Path, make: Callable[[Path], None]) -> None:
-        """Replace a path by what `make` makes, in one step if that is a file or a link."""
-        staged = self._staged()  # and renamed into the tree: in sysfs nobody reads half a file
-        make(staged)
-        made = os.path.lexists(staged)
-        if not made or staged.is_dir() or (path.is_dir() and not path.is_symlink()):
-            self._discard(path)
-        if made:
-            staged.rename(path)
-
-    def _discard(self, path: Path) -> None:
-        if path.is_dir() and not path.is_symlink():
-            gone = self._staged()
-            path.rename(gone)
-            shutil.rmtree(gone)
-        else:
-            path.unlink(missing_ok=True)
+def _virtual_link(address: str, physical: Function) -> str:
+    """The link from a physical function to one of its virtual ones."""
+    return f"sys/{physical.folder}/virtfn{int(address[-1]) - int(physical.address[-1]) - 1}"
 
 
 def lay_out(root: Path, cards: Sequence[CardSpec], *, devices: bool = False) -> Rack:
@@ -306,21 +241,6 @@ def lay_out(root: Path, cards: Sequence[CardSpec], *, devices: bool = False) -> 
     for spec in cards:
         rack.add_card(spec)
     return rack
-
-
-def _write_text(path: Path, content: str) -> None:
-    path.write_text(content, encoding="ascii")
-
-
-def _fill(folder: Path, files: Iterator[tuple[str, str]]) -> None:
-    """Write files below a folder that does not exist yet."""
-    made: set[str] = set()
-    for name, content in files:
-        before = name.rpartition("/")[0]
-        if before not in made:
-            (folder / before).mkdir(parents=True, exist_ok=True)
-            made.add(before)
-        _write_text(folder / name, content)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -4,13 +4,13 @@ A `DeviceTree` may be changed while others read it: files change in one step, de
 `DEVICES` has a device for each device type that is shipped, with the source of what it looks like.
 """
 
-import itertools
 import os
 import shutil
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import uuid4
 
 _STAGING = ".staging"
 
@@ -25,23 +25,40 @@ class DeviceTree:
     def __init__(self, root: Path, *, devices: bool = False) -> None:
         self.root = root
         self._devices = devices
-        self._steps = itertools.count()
         for folder in ("dev", "sys", _STAGING):
             (root / folder).mkdir(parents=True, exist_ok=True)
 
     def file(self, path: str, text: object) -> None:
-        staged = self.root / _STAGING / f"devices-{next(self._steps)}"
-        staged.write_text(f"{text}\n")
-        staged.rename(self._place(path))
+        self.replace(path, lambda staged: _write(staged, f"{text}\n"))
 
     def link(self, path: str, target: str) -> None:
         """Make a link below the root to a path below the root."""
-        self._place(path).symlink_to(Path(*[".."] * path.count("/")) / target)
+        upwards = Path(*[".."] * path.count("/"))
+        self.replace(path, lambda staged: staged.symlink_to(upwards / target))
 
-    def _place(self, path: str) -> Path:
+    def replace(self, path: str, make: Callable[[Path], object]) -> None:
+        """Replace a path by what `make` makes, in one step if that is a file or a link."""
+        staged, place = self._staged(), self.root / path  # in sysfs nobody reads half a file
+        make(staged)
+        made = os.path.lexists(staged)
+        if not made or staged.is_dir() or (place.is_dir() and not place.is_symlink()):
+            self.discard(path)
+        if made:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            staged.rename(place)
+
+    def discard(self, path: str) -> None:
+        """Remove a file, a link or a folder with all that is in it, in one step."""
         place = self.root / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        return place
+        if place.is_dir() and not place.is_symlink():
+            gone = self._staged()
+            place.rename(gone)
+            shutil.rmtree(gone)
+        else:
+            place.unlink(missing_ok=True)
+
+    def _staged(self) -> Path:
+        return self.root / _STAGING / uuid4().hex
 
     def pci(self, address: str, ids: str, **files: object) -> str:
         """Add a PCI function with `vendor:device`; its folder."""
@@ -85,13 +102,10 @@ class DeviceTree:
         """Give a device a node below `/dev`, with a number as `major:minor`."""
         major, minor = number.split(":")
         self.file(f"{folder}/uevent", f"MAJOR={major}\nMINOR={minor}\nDEVNAME={node}")
-        self._place(f"sys/dev/char/{number}").unlink(missing_ok=True)
         self.link(f"sys/dev/char/{number}", folder)
         if self._devices:
-            place = self._place(f"dev/{node}")
-            place.unlink(missing_ok=True)
-            os.mknod(place, stat.S_IFCHR | 0o666, os.makedev(int(major), int(minor)))
-            place.chmod(0o666)
+            device = os.makedev(int(major), int(minor))
+            self.replace(f"dev/{node}", lambda staged: _make_device(staged, device))
         else:
             self.file(f"dev/{node}", "")
 
@@ -109,10 +123,17 @@ class DeviceTree:
         for uevent in place.rglob("uevent"):
             name = uevent.read_text().partition("DEVNAME=")[2].strip()
             if name:
-                (self.root / "dev" / name).unlink(missing_ok=True)
-        gone = self.root / _STAGING / f"devices-{next(self._steps)}"
-        place.rename(gone)
-        shutil.rmtree(gone)
+                self.discard(f"dev/{name}")
+        self.discard(folder)
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text)
+
+
+def _make_device(path: Path, number: int) -> None:
+    os.mknod(path, stat.S_IFCHR, number)
+    path.chmod(0o666)
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,8 +122,6 @@ class App:
                 return 200, await self._writer.patch(call)
             case "DELETE" if named:
                 return 200, await self._writer.delete(call)
-            case "DELETE" if is_one_collection:
-                return 200, await self._writer.delete_collection(call)
         raise StatusError(405, "the server does not allow this method on the requested resource")
 
     async def _apply(self, call: ApiCall) -> tuple[int, Json]:

@@ -16,7 +16,6 @@ from simulator.apiserver.store import encode
 from simulator.apiserver.tables import wants_table
 
 APPLY = "application/apply-patch+yaml"
-JSON_PATCH = "application/json-patch+json"
 USER = {"username": "admin", "groups": ["system:masters", "system:authenticated"]}
 """Whoever has the token, as reviews describe it."""
 MERGES = ("application/merge-patch+json", "application/strategic-merge-patch+json")

@@ -5,6 +5,7 @@ A `Watch` is fed by the store and drained by its connection. Tests control open 
 """
 
 import asyncio
+import contextlib
 import random
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -44,8 +45,6 @@ def read_list(
     metadata: Json = {"resourceVersion": str(revision), "continue": ""}
     if limit and len(paths) > limit:
         metadata["continue"] = f"{revision} {paths[limit - 1]}"
-        if selects is None:
-            metadata["remainingItemCount"] = len(paths) - limit
         paths = paths[:limit]
     if as_table:
         listed = (decode(objects[path]) for path in paths)
@@ -105,8 +104,6 @@ def labels_of(item: Json | None) -> Mapping[str, str]:
 
 # Watches
 
-BOOKMARK_SECONDS = 60.0
-
 
 class Watch:
     def __init__(
@@ -118,9 +115,6 @@ class Watch:
         self._selects = predicate_of(target, query)
         self._prefix = target.prefix
         self._since = int(query.get("resourceVersion") or 0) or None  # 0: whatever is there
-        self._interval = float("inf")
-        if query.get("allowWatchBookmarks") in ("true", "1"):
-            self._interval = BOOKMARK_SECONDS
         self._seconds = int(query.get("timeoutSeconds") or 0) or random.randint(1800, 3600)  # noqa: S311 - as a real API server spreads them
         self._lines: deque[bytes] = deque()
         self._wake = asyncio.Event()
@@ -167,11 +161,11 @@ class Watch:
     async def _pieces(self) -> AsyncGenerator[bytes]:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._seconds
-        bookmark = loop.time() + self._interval
         while loop.time() < deadline:
             self._wake.clear()
             if self._order == "cut":
-                line = self._lines[0] if self._lines else self._bookmark()
+                own = bookmark_line(self.resource, self._store.revision)
+                line = self._lines[0] if self._lines else own
                 yield line[: len(line) // 2]
                 raise Cut
             if self._lines:
@@ -181,15 +175,9 @@ class Watch:
                 continue
             if self._order == "end":
                 return
-            if loop.time() >= bookmark:
-                bookmark = loop.time() + self._interval
-                yield self._bookmark()
-                continue
-            try:
-                async with asyncio.timeout_at(min(deadline, bookmark)):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(deadline):
                     await self._wake.wait()
-            except TimeoutError:
-                continue
 
     def _offer(self, change: Change) -> None:
         if not change.path.startswith(self._prefix) or change.revision <= (self._since or 0):
@@ -199,9 +187,6 @@ class Watch:
 
     def _shown(self, data: bytes) -> bytes:
         return encode(table_of(self.resource, [decode(data)], {})) if self._as_table else data
-
-    def _bookmark(self) -> bytes:
-        return bookmark_line(self.resource, self._store.revision)
 
 
 def event_line(kind: str, data: bytes) -> bytes:

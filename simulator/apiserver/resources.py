@@ -76,24 +76,42 @@ def resource(kind: str, api_version: str, **more: Any) -> Resource:  # noqa: ANN
 
 _DOMAIN, _HOOKS, _DRA = "fpga.intel.com/v2", "admissionregistration.k8s.io/v1", "resource.k8s.io/v1"
 _WIDE = {"namespaced": False}
+
+
+def _column(name: str, path: str, kind: str = "string") -> Json:
+    return {"name": name, "type": kind, "jsonPath": path}
+
+
+AGE = _column("Age", ".metadata.creationTimestamp", "date")
 PODS = resource(
     "Pod",
     "v1",
     subresources=_STATUS,
     short_names=("po",),
     selectable=frozenset({"spec.nodeName", "status.phase"}),
+    printed=(_column("Status", ".status.phase"), _column("Node", ".spec.nodeName"), AGE),
 )
 NODES = resource("Node", "v1", **_WIDE, subresources=_STATUS, short_names=("no",))
 NAMESPACES = resource("Namespace", "v1", **_WIDE, short_names=("ns",))
-EVENTS = resource("Event", "v1", short_names=("ev",), selectable=_EVENT_FIELDS)
-SECRETS = resource("Secret", "v1")
-_MODE = {"name": "Mode", "type": "string", "jsonPath": ".spec.mode"}
-_TARGET = (
-    {"name": "Resource", "type": "string", "jsonPath": ".spec.target.resource"},
-    {"name": "Claim Template", "type": "string", "jsonPath": ".spec.target.claimTemplate"},
-    {"name": "Count", "type": "integer", "jsonPath": ".spec.target.count"},
+EVENTS = resource(
+    "Event",
+    "v1",
+    short_names=("ev",),
+    selectable=_EVENT_FIELDS,
+    printed=(
+        _column("Last Seen", ".lastTimestamp", "date"),
+        _column("Reason", ".reason"),
+        _column("Object", ".involvedObject.name"),
+        _column("Message", ".message"),
+    ),
 )
-AGE = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
+SECRETS = resource("Secret", "v1")
+_MODE = _column("Mode", ".spec.mode")
+_TARGET = (
+    _column("Resource", ".spec.target.resource"),
+    _column("Claim Template", ".spec.target.claimTemplate"),
+    _column("Count", ".spec.target.count", "integer"),
+)
 FUNCTIONS = resource("AcceleratorFunction", _DOMAIN, short_names=("af",), printed=(_MODE, AGE))
 REGIONS = resource("FpgaRegion", _DOMAIN, short_names=("fpga",), printed=(_MODE, AGE))
 ACCELERATORS = resource(

@@ -48,12 +48,8 @@ class Options:
     """Serve HTTP without TLS."""
     services: Mapping[str, str] = field(default_factory=dict)
     """`host:port` of Services that webhook configurations name."""
-    schedule: bool = True
-    """Whether pods are bound to nodes."""
-    device_taints: bool = True
-    """Whether ResourceSlices may have taints; otherwise they are dropped (before 1.36)."""
-    device_shares: bool = True
-    """Whether devices may have shares (DRAConsumableCapacity); otherwise that is dropped."""
+    dropped: Sequence[str] = ()
+    """Fields of devices in ResourceSlices that it drops, as a server with features off."""
 
 
 class ApiServerStandIn:
@@ -75,13 +71,7 @@ class ApiServerStandIn:
         self._app = App(
             store=self.store,
             table=self.table,
-            writer=Writer(
-                self.store,
-                self.table,
-                admission,
-                device_taints=options.device_taints,
-                device_shares=options.device_shares,
-            ),
+            writer=Writer(self.store, self.table, admission, options.dropped),
             token=token_urlsafe(),
             faults=self.faults,
         )
@@ -104,9 +94,7 @@ class ApiServerStandIn:
 
     async def start(self) -> None:
         """Listen (on the same port again after `stop`), write credentials, schedule."""
-        if self.options.schedule:
-            scheduler = Scheduler(self.store)
-            self._scheduler = asyncio.create_task(scheduler.run_forever())
+        self._scheduler = asyncio.create_task(Scheduler(self.store).run_forever())
         port = self.port or self.options.port
         await self._listen(port)
         self.write_credentials()

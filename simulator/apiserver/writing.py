@@ -7,14 +7,13 @@ validating webhooks → storage. Changes take the same steps, with the stored ob
 import json
 import re
 import secrets
-from dataclasses import replace
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 
 from simulator.apiserver import crd, pods, slices
-from simulator.apiserver.admission import Admission, apply_json_patch, with_defaults
+from simulator.apiserver.admission import Admission, with_defaults
 from simulator.apiserver.calls import (
     APPLY,
-    JSON_PATCH,
     ApiCall,
     Operation,
     StatusError,
@@ -25,7 +24,6 @@ from simulator.apiserver.calls import (
     not_found,
 )
 from simulator.apiserver.crd import CelError, compile_expression
-from simulator.apiserver.reading import read_list
 from simulator.apiserver.resources import (
     DEFINITIONS,
     MUTATING,
@@ -39,7 +37,7 @@ from simulator.apiserver.resources import (
     ResourceTable,
     Target,
 )
-from simulator.apiserver.store import Store, decode, stamped, timestamp
+from simulator.apiserver.store import Store, stamped, timestamp
 
 _SYSTEM = (
     *("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"),
@@ -55,15 +53,12 @@ class Writer:
         store: Store,
         table: ResourceTable,
         admission: Admission,
-        *,
-        device_taints: bool,
-        device_shares: bool,
+        dropped: Collection[str],
     ) -> None:
         self._store = store
         self._table = table
         self._admission = admission
-        self._device_taints = device_taints
-        self._device_shares = device_shares
+        self._dropped = dropped
 
     async def create(self, call: ApiCall, body: Json) -> Json:
         target, resource = call.target, call.target.resource
@@ -76,7 +71,7 @@ class Writer:
         if resource is PODS:
             pods.admit(item)
         elif resource is SLICES:
-            slices.complete(item, None, taints=self._device_taints, shares=self._device_shares)
+            slices.complete(item, None, self._dropped)
         operation = Operation(call, "CREATE", metadata.get("name") or "")
         item = await self._admission.mutate(operation, item)
         self._fill_system_fields(resource, item)
@@ -121,15 +116,6 @@ class Writer:
         old = self.existing(call.target)  # another request may have deleted it during the review
         return old if call.dry_run else self._remove(resource, old, grace=grace)
 
-    async def delete_collection(self, call: ApiCall) -> Json:
-        """DELETE of all that a query selects; returns the list of what was there."""
-        listed: Json = decode(read_list(self._store, call.target, call.query))
-        for metadata in (item["metadata"] for item in listed["items"]):
-            one = replace(call.target, name=metadata["name"])
-            if self._store.get(one.resource, one.path) is not None:
-                await self.delete(replace(call, target=one))
-        return listed
-
     def existing(self, target: Target) -> Json:
         """The object of a target, or an error 404."""
         item = self._store.get(target.resource, target.path)
@@ -149,7 +135,7 @@ class Writer:
                 metadata[name] = kept[name]
         item = _allowed_parts(call.target, old, item)
         if resource is SLICES:
-            slices.complete(item, old, taints=self._device_taints, shares=self._device_shares)
+            slices.complete(item, old, self._dropped)
         if _without_metadata(item) != _without_metadata(old):
             item["metadata"]["generation"] = kept.get("generation", 1) + 1
         operation = Operation(call, "UPDATE", call.target.name, old)
@@ -264,8 +250,6 @@ def _check_conditions(configuration: Json) -> None:
 
 
 def _patched(call: ApiCall, old: Json) -> Json:
-    if call.content_type == JSON_PATCH:
-        return apply_json_patch(old, decode(call.request.body))
     return merge(old, call.applied() if call.content_type == APPLY else call.decode())
 
 

@@ -127,8 +127,6 @@ class NodeAgent:
         state, phase = self._known(pod), str((pod.get("status") or {}).get("phase") or "")
         if pod["metadata"].get("deletionTimestamp"):
             self._start(self._finish_deletion(pod, state))
-        elif state is None and phase == "Running":
-            self._kubelet.adopt(pod)
         elif state is None and phase not in {"Succeeded", "Failed"}:
             self._start(self._admit(pod))
 

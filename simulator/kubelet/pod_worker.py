@@ -61,12 +61,11 @@ class Node:
 class PodWorker:
     """Runs one admitted pod; the only writer of its record."""
 
-    def __init__(self, pod: PodState, node: Node, *, sandbox: bool) -> None:
-        """Start to run a pod, which has a sandbox if its containers were started before."""
+    def __init__(self, pod: PodState, node: Node) -> None:
+        """Start to run a pod."""
         self._pod = pod
         self._node = node
         self._journal = node.journal
-        self._sandbox = sandbox
         self._turn = asyncio.Lock()
         self._task = asyncio.create_task(self._run(), name=f"pod {pod.spec.name}")
 
@@ -92,7 +91,7 @@ class PodWorker:
                 return
 
     async def _run(self) -> None:
-        if self._pod.spec.claims and not self._sandbox:
+        if self._pod.spec.claims:
             await self._prepare()
         async with asyncio.TaskGroup() as group:
             for state in self._pod:

@@ -31,7 +31,7 @@ from services.process.errors import KubeletError
 from simulator.kubelet.claims import ClaimManager
 from simulator.kubelet.device_manager import AllocationFailed, DeviceManager
 from simulator.kubelet.pod_worker import Node, PodWorker
-from simulator.kubelet.pods import Journal, Phase, PodSpec, PodState, Stage, read_pod
+from simulator.kubelet.pods import Journal, Phase, PodSpec, PodState, read_pod
 from simulator.kubelet.registration import Faults, PluginFailed
 
 LOG = structlog.get_logger()
@@ -152,29 +152,12 @@ class KubeletStandIn:
             else:
                 return ""
 
-    def _run(self, state: PodState, *, sandbox: bool = False) -> None:
+    def _run(self, state: PodState) -> None:
         self._log_folder(state.spec).mkdir(parents=True, exist_ok=True)
-        self._workers[state.spec.uid] = PodWorker(state, self._node, sandbox=sandbox)
+        self._workers[state.spec.uid] = PodWorker(state, self._node)
 
     def _log_folder(self, spec: PodSpec) -> Path:
         return self.folder / "pod-logs" / spec.log_folder
-
-    def adopt(self, pod: Mapping[str, Any]) -> PodState:
-        """Adopt a pod whose containers were started by an earlier process."""
-        state = PodState(read_pod(pod), phase=Phase.RUNNING)
-        status = pod.get("status") or {}
-        self._pods[state.spec.uid] = state
-        for key in ("initContainerStatuses", "containerStatuses"):
-            for each in status.get(key) or ():
-                container = state[str(each["name"])]
-                container.started = int(each.get("restartCount") or 0)
-                if Stage.RUNNING in (each.get("state") or {}):
-                    container.run(self._node.given(state.spec, container.spec))
-                elif Stage.TERMINATED in (each.get("state") or {}):
-                    container.started += 1
-                    container.end(0)
-        self._run(state, sandbox=True)
-        return state
 
     async def delete_pod(self, pod: PodState) -> None:
         uid = pod.spec.uid

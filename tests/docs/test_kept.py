@@ -16,7 +16,7 @@ from tests.support import REPOSITORY, Processes, clean_environment, eventually, 
 PAGE: Final = "docs/without-hardware.md"
 SECONDS: Final = 300
 SAID: Final = (
-    "READY   STATUS    RESTARTS",
+    "STATUS    NODE",
     "gpu-small   nvidia.com/mig-1g.10gb",
     "11 ok, 2 skipped",
     "f7df405cbd7acf7222f144b0b93acd18.gbs",

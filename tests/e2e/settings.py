@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
@@ -28,7 +28,6 @@ make e2e KUBECONFIG=FILE …: the suite against a cluster. What it makes there g
   KUBELET_DIR=DIR          the kubelet's folder (default: /var/lib/kubelet)
   CDI_DIR=DIR              the container runtime's folder of CDI files (default: /var/run/cdi)
   POD_LOGS_DIR=DIR         folders of the pods' logs (default: /var/log/pods)
-  DEVICES=files            regular files for the cards' nodes, where the kubelet is a stand-in
   PATIENCE=SECONDS         how long the cluster may take for one step (default: 180)
   PYTEST_ARGS=…            more for pytest: -k modes, -x, -v
 
@@ -65,12 +64,7 @@ class Settings(BaseModel):
     kubelet_dir: SettingPath = Path("/var/lib/kubelet")
     pod_logs_dir: SettingPath = Path("/var/log/pods")
     cdi_dir: SettingPath = Path("/var/run/cdi")
-    devices: Literal["character", "files"] = "character"
     patience: float = Field(180.0, ge=1, le=3600)
-
-    @property
-    def character_devices(self) -> bool:
-        return self.devices == "character"
 
 
 def read(environment: Mapping[str, str] = os.environ) -> Settings:

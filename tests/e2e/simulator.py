@@ -2,15 +2,12 @@
 
 import contextlib
 import json
-import os
 import shutil
-import stat
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.e2e.hosts import takes_devices
 from tests.support import Process, eventually, python_module
 
 NODE = "simulated"
@@ -37,7 +34,6 @@ class Simulator:
             "CDI_DIR": str(self.folder / "k" / "cdi"),
             "POD_LOGS_DIR": str(self.folder / "k" / "pod-logs"),
             "KUBELET_RESTART": f"kill -HUP {self.kubelet.pid}",
-            "DEVICES": "character" if _may_make_devices(self.folder) else "files",
             "PATIENCE": "120",
         }
 
@@ -68,14 +64,3 @@ def simulated() -> Iterator[Simulator]:
         stack.callback(kubelet.kill)
         eventually(lambda: ready.exists() and json.loads(ready.read_text()), timeout=START_SECONDS)
         yield Simulator(folder, kubelet)
-
-
-def _may_make_devices(folder: Path) -> bool:
-    path = folder / "device"
-    try:
-        os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 3))
-    except OSError:
-        return False
-    usable = takes_devices(folder)
-    path.unlink()
-    return usable

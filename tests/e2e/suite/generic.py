@@ -55,7 +55,7 @@ def driver(cluster: Cluster, pods: Pods, hosts: Hosts) -> Iterator[Driver]:
     source = REPOSITORY / f"manifests/device-types/{ENGINE}.yaml"
     (types / source.name).write_text(source.read_text())
     (types / f"{RANDOM}.yaml").write_text(TYPE)
-    tree = DeviceTree(hosts.root, devices=cluster.settings.character_devices)
+    tree = DeviceTree(hosts.root, devices=cluster.is_real)
     for number in range(ENGINES):
         vector_engine(tree, number)
     place = tree.entry("", "misc", "hw_random", "10:183", "hwrng")

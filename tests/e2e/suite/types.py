@@ -40,7 +40,7 @@ class Node:
     """A random number generator among the node's devices, and the plugin that serves it."""
 
     def __init__(self, hosts: Hosts) -> None:
-        self.tree = DeviceTree(hosts.root, devices=hosts.cluster.settings.character_devices)
+        self.tree = DeviceTree(hosts.root, devices=hosts.cluster.is_real)
         self.place = self.tree.entry("", "misc", "hw_random", NUMBER, "hwrng")
 
     def renumber(self) -> None:

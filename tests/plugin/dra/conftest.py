@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.apiserver.standin import ApiServerStandIn, Options
+from simulator.apiserver.standin import ApiServerStandIn
 from simulator.cards import Rack
 from simulator.driver import DriverStandIn
 from tests.plugin.dra.support import Bed
@@ -22,7 +22,7 @@ async def bed(
     (short_dir / "api").mkdir()
     checkpoint = short_dir / "k/device-plugins/kubelet_internal_checkpoint"
     checkpoint.write_text('{"Data":{"PodDeviceEntries":[],"RegisteredDevices":{}},"Checksum":0}')
-    async with ApiServerStandIn(short_dir / "api", Options(schedule=False)) as api:
+    async with ApiServerStandIn(short_dir / "api") as api:
         yield Bed(short_dir, Rack(short_dir / "root"), api)
 
 

@@ -195,7 +195,7 @@ async def test_a_slice_belongs_to_its_node_and_is_written_once(node: FakeNode) -
 
 
 async def test_where_taints_are_dropped_it_is_left_out(tmp_path: Path) -> None:
-    async with node_of(tmp_path, Options(plain=True, device_taints=False)) as node:
+    async with node_of(tmp_path, Options(plain=True, dropped=("taints",))) as node:
         with capture_logs() as logs:
             async with node.publishing(card(0), card(1)):
                 node.scan(card(0), bad(card(1)))
@@ -224,6 +224,7 @@ async def test_a_node_that_is_made_anew_owns_its_slices_after_three_writes(node:
         await eventually_async(lambda: node.api.watches)
         before = len(node.writes())
         node.api.drop("Node", NODE)
+        node.api.drop("ResourceSlice", FIRST)  # as the garbage collector
         await eventually_async(lambda: node.publisher.error)
         assert NODE in node.publisher.error
         assert node.count("failed") >= 1

@@ -187,7 +187,8 @@ async def old_server(node: Node, anyio_backend: str) -> AsyncIterator[Node]:  # 
     """A node whose API server drops what says that devices have shares."""
     folder = node.bed.folder / "old"
     folder.mkdir()
-    async with ApiServerStandIn(folder, Options(schedule=False, device_shares=False)) as api:
+    shares = ("allowMultipleAllocations", "requestPolicy")
+    async with ApiServerStandIn(folder, Options(dropped=shares)) as api:
         bed = replace(node.bed, api=api, rack=Rack(node.bed.folder / "root"))
         node.bed = bed
         api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "uid": "u1"}})

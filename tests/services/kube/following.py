@@ -47,7 +47,7 @@ class MappingServer(ApiServerStandIn):
     """The API server stand-in over plain HTTP, with what tests of mappings ask of it."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder, Options(plain=True, schedule=False))
+        super().__init__(folder, Options(plain=True))
 
     def put_function(
         self, name: str, namespace: str = "default", *, mode: str = "region", afu: str = NLB0

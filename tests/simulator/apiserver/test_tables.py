@@ -4,9 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from simulator.apiserver.resources import ACCELERATORS, FUNCTIONS, PODS, REGIONS, Resource
-from simulator.apiserver.tables import duration, table_of, wants_table
-from tests.simulator.apiserver.support import pod
+from simulator.apiserver.resources import ACCELERATORS, FUNCTIONS, REGIONS, Resource
+from simulator.apiserver.tables import duration, wants_table
 from tools.docs.crds import definition
 
 
@@ -27,22 +26,6 @@ def test_our_kinds_have_the_columns_of_their_definitions(resource: Resource) -> 
         if not each.get("priority")
     ]
     assert list(resource.printed) == columns
-
-
-def test_a_pod_that_waits_or_is_deleted_says_so() -> None:
-    waiting = pod() | {
-        "status": {
-            "phase": "Pending",
-            "containerStatuses": [{"state": {"waiting": {"reason": "CreateContainerError"}}}],
-        }
-    }
-    deleted = pod() | {"status": {"phase": "Running"}}
-    deleted["metadata"] = {"name": "d", "deletionTimestamp": "2026-01-01T00:00:00Z"}
-    rows = table_of(PODS, [waiting, deleted], {})["rows"]
-    assert [row["cells"][:4] for row in rows] == [
-        ["p", "0/1", "CreateContainerError", 0],
-        ["d", "0/1", "Terminating", 0],
-    ]
 
 
 @pytest.mark.parametrize(
