@@ -56,7 +56,7 @@ RUN python3 -c "import site, sysconfig; print(sysconfig.get_path('stdlib'), *sit
     && echo 'accelbind:x:65532:' >>/etc/group \
     && install -d -o 65532 -g 65532 /tls /cluster /node-af /node-region
 ARG BASE
-ARG VERSION=dev
+ARG VERSION=0.1.0
 ARG REVISION=unknown
 ARG SOURCE
 LABEL org.opencontainers.image.vendor="accelbind" \

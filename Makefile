@@ -20,7 +20,7 @@ SOAK_FROM := $(if $(SEED),SOAK_SEED=$(SEED))
 COMPILE := .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --no-emit-find-links --no-header
 
-.PHONY: help setup demo test e2e test-compose test-kernel lint format bench golden docs site picture soak hook lock proto kind release-files publish clean
+.PHONY: help setup demo test e2e test-compose test-kernel lint format bench golden docs site picture soak hook lock proto kind stamp release-files publish clean
 
 help: ## Show this
 	@echo "accelbind: make <target>"
@@ -102,7 +102,10 @@ kind: ## Create a kind cluster with accelbind and synthetic cards (needs Docker,
 	@kubectl -n accelbind-system rollout status deployment/accelbind-webhook --timeout 5m
 	@kubectl -n accelbind-system rollout status daemonset/accelbind-plugin --timeout 5m
 
-release-files: setup ## Write what a release has into dist/release (REGISTRY=HOST/OWNER SOURCE=URL [TAG=vVERSION])
+stamp: setup ## Write the version of accelbind/__init__.py into all files that have it
+	@$(PYTHON_IN_VENV) -m tools.release stamp
+
+release-files: setup ## Write chart, manifests and wheel into dist/release ([REGISTRY=HOST/OWNER SOURCE=URL TAG=vVERSION])
 	@$(PYTHON_IN_VENV) -m tools.release files
 
 publish: setup ## Push and sign images and chart, and create the release (REGISTRY, SOURCE, REVISION, TAG)

@@ -51,14 +51,22 @@ def test_steps_are_targets_of_make_that_tests_run(workflow: Path) -> None:
                 r'make ([a-z0-9-]+)(?: KUBECONFIG="\$HOME/\.kube/config")?', command
             )
             assert target, command
-            assert f'"{target[1]}"' in (REPOSITORY / RUN_BY_TESTS[target[1]]).read_text()
+            if target[1] not in targets_of_ci():
+                assert f'"{target[1]}"' in (REPOSITORY / RUN_BY_TESTS[target[1]]).read_text()
 
 
 CI = REPOSITORY / ".github/workflows/ci.yml"
 
 
+def targets_of_ci() -> list[str]:
+    named: list[str] = yaml.safe_load(CI.read_text())["jobs"]["check"]["strategy"]["matrix"][
+        "target"
+    ]
+    return named
+
+
 def test_the_targets_of_ci_are_those_of_its_script() -> None:
-    named = yaml.safe_load(CI.read_text())["jobs"]["check"]["strategy"]["matrix"]["target"]
+    named = targets_of_ci()
     script = (REPOSITORY / ".ci" / "run").read_text()
     assert f"targets=({' '.join(named)})" in script
 

@@ -1,35 +1,80 @@
-"""The files of a release, and their publication: `make release-files`, then `make publish`.
+"""The version of the project, the files of a release, and their publication.
 
-Settings are variables, which the host of the project knows:
+`make stamp` writes the version into all files that have it, `make release-files` the files of a
+release, and `make publish` publishes them. Settings are variables, which the host of the project
+knows:
 
-    REGISTRY   host and owner, such as registry.example/owner
+    REGISTRY   where images and chart are, such as registry.example/owner
     SOURCE     address of the repository
+    TAG        such as v0.1.0; with it, the others are needed, and notes are written
     REVISION   the commit (only for publish)
-    TAG        such as v0.1.0; without it, release-files takes the unreleased notes
     FOLDER     for the files (default: dist/release)
+
+The same sources and tools write the same files, byte by byte.
 """
 
+import contextlib
+import gzip
+import hashlib
+import io
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
 from accelbind import __version__
+from tools.image.sbom import bill, hashes
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 MANIFESTS = REPOSITORY / "manifests"
-INSTALLATIONS = ("af", "region", "names")
+INSTALLATIONS = ("af", "region", "dra", "names")
 """Overlays of which a release has a file."""
 IMAGES = ("webhook", "plugin", "certs", "hook-installer")
 PLATFORMS = "linux/amd64,linux/arm64"
+LOCK = "requirements.lock"
+NOTES = "notes.md"
+CHECKSUMS = "SHA256SUMS"
+PACKED_AT = 1580601600
+"""The time of a chart's files: that of the files in wheels."""
+VERSIONED = ("*.md", "*.yaml", "Dockerfile")
+VERSION_PLACES = re.compile(
+    r"(accelbind-(?:webhook|plugin|certs|hook-installer):|\bnewTag: |^appVersion: |^ARG VERSION=)"
+    r"\d[\w.]*",
+    re.MULTILINE,
+)
+CHART_VERSION_PLACES = re.compile(r"(^version: )\d.*", re.MULTILINE)
+
+
+def stamped(text: str, version: str) -> str:
+    """A text with this version wherever one of accelbind stands."""
+    chart = re.sub(r"\.dev(?=\d)", "-dev.", version)  # a chart's has to be that of SemVer
+    text = VERSION_PLACES.sub(rf"\g<1>{version}", text)
+    return CHART_VERSION_PLACES.sub(rf"\g<1>{chart}", text)
+
+
+def versioned_files() -> Iterator[Path]:
+    """The files that can have the version."""
+    names = _run("git", "-C", str(REPOSITORY), "ls-files", "-z", "--", *VERSIONED).split("\0")
+    yield from (REPOSITORY / name for name in names if name)
+
+
+def stamp() -> None:
+    """Write the version of accelbind/__init__.py into all files that have it."""
+    for path in versioned_files():
+        before = path.read_text()
+        after = stamped(before, __version__)
+        if after != before:
+            path.write_text(after)
+            sys.stderr.write(f"· {path.relative_to(REPOSITORY)}\n")
 
 
 class Refused(Exception):
@@ -46,25 +91,27 @@ class Release:
 
     def image(self, name: str) -> str:
         """An image without its tag."""
-        return f"{self.registry}/accelbind-{name}"
+        return f"{self.registry}/accelbind-{name}" if self.registry else f"accelbind-{name}"
 
 
 def read(environment: Mapping[str, str]) -> Release:
     """The release that an environment describes.
 
     Raises:
-        Refused: a setting is missing, or the tag is not that of this version.
+        Refused: a setting is missing or unusable, or the tag is not that of this version.
     """
-    missing = [name for name in ("REGISTRY", "SOURCE") if not environment.get(name)]
-    registry = environment.get("REGISTRY", "").lower()  # an owner may have capitals, an image not
-    if missing or not re.fullmatch(r"[^/]+(/[^/]+)+", registry):
-        raise Refused(f"set REGISTRY (HOST/OWNER) and SOURCE; {registry=}, missing: {missing}")
     tag = environment.get("TAG", "")
+    missing = [name for name in ("REGISTRY", "SOURCE") if tag and not environment.get(name)]
+    registry = environment.get("REGISTRY", "").lower()  # an owner may have capitals, an image not
+    if missing or not re.fullmatch(r"([^/]+(/[^/]+)*)?", registry):
+        raise Refused(
+            f"set REGISTRY, such as HOST/OWNER, and SOURCE; {registry=}, missing: {missing}"
+        )
     if tag and tag != f"v{__version__}":
         raise Refused(f"tag {tag} is not v{__version__}, the version in accelbind/__init__.py")
     return Release(
         registry=registry,
-        source=environment["SOURCE"],
+        source=environment.get("SOURCE", ""),
         revision=environment.get("REVISION", "unknown"),
         tag=tag,
         folder=REPOSITORY / (environment.get("FOLDER") or "dist/release"),
@@ -72,16 +119,46 @@ def read(environment: Mapping[str, str]) -> Release:
 
 
 def write_files(release: Release) -> None:
-    """Write the installations, the chart and the notes into an empty folder."""
+    """Write all files into an empty folder, and their checksums."""
     shutil.rmtree(release.folder, ignore_errors=True)
     release.folder.mkdir(parents=True)
-    heading = __version__ if release.tag else "Unreleased"
-    changelog = (REPOSITORY / "CHANGELOG.md").read_text()
-    (release.folder / "notes.md").write_text(notes(changelog, heading))
     for overlay in INSTALLATIONS:
         text = installation(release, overlay)
         (release.folder / f"install-{overlay}.yaml").write_text(text)
     package_chart(release)
+    package_command(release)
+    sums = {path.name: hashlib.sha256(path.read_bytes()) for path in attached(release)}
+    lines = [f"{each.hexdigest()}  {name}\n" for name, each in sums.items()]
+    (release.folder / CHECKSUMS).write_text("".join(lines))
+    if release.tag:
+        text = notes((REPOSITORY / "CHANGELOG.md").read_text(), __version__)
+        (release.folder / NOTES).write_text(with_links(text, release))
+
+
+def attached(release: Release) -> list[Path]:
+    """The files that a release has beside its notes."""
+    return [path for path in sorted(release.folder.iterdir()) if path.name != NOTES]
+
+
+def with_links(text: str, release: Release) -> str:
+    """A text of the repository whose links lead there from anywhere."""
+    return re.sub(r"\]\((?!\w+:)", f"]({release.source}/blob/{release.tag}/", text)
+
+
+def package_command(release: Release) -> None:
+    """Write the wheel of the command, the lock file to install it with, and its SBOM."""
+    command = ("hatchling", "build", "-t", "wheel", "-d", str(release.folder))
+    with contextlib.chdir(REPOSITORY):
+        _run(sys.executable, "-m", *command)
+    lock = (REPOSITORY / LOCK).read_text()
+    (release.folder / LOCK).write_text(lock)
+    document = bill(lock, "", "", only=["accelbind", *hashes(lock)])
+    if document["metadata"]["component"]["version"] != __version__:
+        raise Refused("the environment has another version of accelbind: run make setup")
+    # The interpreter is that of whoever installs the wheel.
+    document["components"] = [one for one in document["components"] if one["type"] != "platform"]
+    text = json.dumps(document, indent=1, sort_keys=True)
+    (release.folder / f"accelbind-{__version__}.cdx.json").write_text(text + "\n")
 
 
 def notes(changelog: str, version: str) -> str:
@@ -114,10 +191,28 @@ def package_chart(release: Release) -> None:
     with tempfile.TemporaryDirectory() as folder:
         chart = Path(folder, "accelbind")
         shutil.copytree(MANIFESTS, chart)
-        _edit(chart / "Chart.yaml", _with_addresses(release.source))
-        for file in ("values.yaml", "README.md"):
+        if release.source:
+            _edit(chart / "Chart.yaml", _with_addresses(release.source))
+        for file in ("values.yaml", "README.md") if release.registry else ():
             _edit(chart / file, _with_registry(release.registry))
-        _run("helm", "package", str(chart), "--destination", str(release.folder))
+        _run("helm", "package", str(chart), "--destination", folder)
+        (packed,) = Path(folder).glob("*.tgz")
+        (release.folder / packed.name).write_bytes(settled(packed.read_bytes()))
+
+
+def settled(archive: bytes) -> bytes:
+    """An archive of files without the times and owners of this machine, which Helm puts there."""
+    target = io.BytesIO()
+    with (
+        tarfile.open(fileobj=io.BytesIO(archive)) as given,
+        gzip.GzipFile(fileobj=target, mode="wb", filename="", mtime=PACKED_AT) as compressed,
+        tarfile.open(fileobj=compressed, mode="w") as made,
+    ):
+        for member in given:
+            info = tarfile.TarInfo(member.name)
+            info.size, info.mtime = member.size, PACKED_AT
+            made.addfile(info, given.extractfile(member))
+    return target.getvalue()
 
 
 def _edit(path: Path, change: Callable[[str], str]) -> None:
@@ -139,9 +234,8 @@ def _with_registry(registry: str) -> Callable[[str], str]:
 
 def publish(release: Release) -> None:
     """Push and sign images and chart, then create the release with the files of `write_files`."""
-    files = sorted(map(str, release.folder.glob("*.yaml")))
     charts = sorted(release.folder.glob("*.tgz"))
-    if not release.tag or not files or len(charts) != 1:
+    if not release.tag or not (release.folder / NOTES).exists() or len(charts) != 1:
         raise Refused("set TAG, and run make release-files first")
     with tempfile.TemporaryDirectory() as folder:
         for image in IMAGES:
@@ -154,17 +248,14 @@ def publish(release: Release) -> None:
     if digest is None:
         raise Refused(f"helm push named no digest: {pushed}")
     _sign(f"{release.registry}/charts/accelbind@{digest[1]}")
-    title = ("--title", f"accelbind {__version__}", "--notes-file", f"{release.folder}/notes.md")
-    _run("gh", "release", "create", release.tag, "--verify-tag", *title, *files, str(charts[0]))
+    title = ("--title", f"accelbind {__version__}", "--notes-file", f"{release.folder}/{NOTES}")
+    files = map(str, attached(release))
+    _run("gh", "release", "create", release.tag, "--verify-tag", *title, *files)
 
 
 def push_image(release: Release, name: str, metadata: Path) -> None:
     """Build an image for all platforms, with SBOM and provenance; push it, and sign its digest."""
-    arguments = {
-        "VERSION": __version__,
-        "REVISION": release.revision,
-        "SOURCE": release.source,
-    }
+    arguments = {"REVISION": release.revision, "SOURCE": release.source}
     _run(
         *("docker", "buildx", "build", "--target", name, "--platform", PLATFORMS),
         *("--sbom=true", "--provenance=mode=max"),
@@ -192,7 +283,10 @@ def _run(*command: str, stderr: int | None = None) -> str:
 def main(action: str) -> int:
     """Do it; give the exit code."""
     try:
-        {"files": write_files, "publish": publish}[action](read(os.environ))
+        if action == "stamp":
+            stamp()
+        else:
+            {"files": write_files, "publish": publish}[action](read(os.environ))
     except Refused as error:
         sys.stderr.write(f"error: {error}\n")
         return 1

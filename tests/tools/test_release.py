@@ -1,9 +1,14 @@
 """What a release has, for real; what is pushed, with stand-ins for the programs that push."""
 
+import hashlib
+import io
+import json
 import os
 import shlex
+import tarfile
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 import yaml
@@ -13,7 +18,19 @@ from tests.docs.blocks import commands
 from tests.making import make
 from tests.manifests.helm import CHART, helm
 from tests.manifests.rendering import QUICK, rendered
-from tools.release import IMAGES, INSTALLATIONS, Refused, notes, publish, read, write_files
+from tools.release import (
+    IMAGES,
+    INSTALLATIONS,
+    PACKED_AT,
+    Refused,
+    notes,
+    publish,
+    read,
+    settled,
+    stamped,
+    versioned_files,
+    with_links,
+)
 
 REGISTRY = "registry.example/owner"
 SETTINGS = {"REGISTRY": "registry.example/Owner", "SOURCE": "https://git.example/owner/accelbind"}
@@ -38,12 +55,12 @@ done
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `make release-files` writes."""
+    """What `make release-files` writes for a tag."""
     programs, folder = tmp_path_factory.mktemp("programs"), tmp_path_factory.mktemp("release")
     (programs / "helm").symlink_to(helm())
     (folder / "old.yaml").touch()
     path = f"{programs}:{os.environ['PATH']}"
-    make("release-files", env={"PATH": path, "FOLDER": str(folder)} | SETTINGS)
+    make("release-files", env={"PATH": path} | settings(FOLDER=str(folder)))
     return folder
 
 
@@ -61,21 +78,83 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "log"
 
 
-def test_a_release_has_installations_chart_and_notes(files: Path) -> None:
-    assert {path.name for path in files.iterdir()} == {
-        *(f"install-{overlay}.yaml" for overlay in INSTALLATIONS),
-        *("notes.md", f"accelbind-{chart()['version']}.tgz"),
-    }
+def names(files: Path) -> set[str]:
+    return {path.name for path in files.iterdir()}
 
 
-def chart() -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    return found
+def test_a_release_has_the_files_that_its_page_names(files: Path) -> None:
+    page = (CHART.parent / "docs" / "releasing.md").read_text()
+    assert len(names(files)) == len(INSTALLATIONS) + 6
+    assert {name for name in names(files) if f"`{name}`" not in page} == set()
 
 
-def test_the_chart_has_the_version_of_the_images() -> None:
-    assert chart()["appVersion"] == __version__
-    assert chart()["version"].replace("-dev.", ".dev").replace("-rc.", "rc") == __version__
+def test_the_checksums_are_those_of_all_attached_files(files: Path) -> None:
+    lines = (line.split("  ") for line in (files / "SHA256SUMS").read_text().splitlines())
+    sums = {name: digest for digest, name in lines}
+    assert sums.keys() == names(files) - {"SHA256SUMS", "notes.md"}
+    for name, digest in sums.items():
+        assert hashlib.sha256((files / name).read_bytes()).hexdigest() == digest
+
+
+def test_everything_has_the_version_of_the_code() -> None:
+    """Otherwise run `make stamp`."""
+    files = list(versioned_files())
+    assert CHART / "Chart.yaml" in files
+    assert [
+        str(path) for path in files if stamped(path.read_text(), __version__) != path.read_text()
+    ] == []
+    chart: dict[str, Any] = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["appVersion"] == __version__
+    assert chart["version"].replace("-dev.", ".dev") == __version__
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
+            "--tag host.example/accelbind-plugin:0.1.0 .",
+            "--tag host.example/accelbind-plugin:0.2.0.dev1 .",
+        ),
+        ("    newTag: 0.1.0.dev0\n", "    newTag: 0.2.0.dev1\n"),
+        ("version: 0.1.0\nappVersion: 0.1.0\n", "version: 0.2.0-dev.1\nappVersion: 0.2.0.dev1\n"),
+        ("ARG VERSION=0.1.0\n", "ARG VERSION=0.2.0.dev1\n"),
+        ("apiVersion: v1\nkubeVersion: 1.30.0\n", "apiVersion: v1\nkubeVersion: 1.30.0\n"),
+        ("image: work:0.1.0, Kubernetes 1.36", "image: work:0.1.0, Kubernetes 1.36"),
+    ],
+)
+def test_a_version_is_written_where_one_of_accelbind_stands(before: str, after: str) -> None:
+    assert stamped(before, "0.2.0.dev1") == after
+
+
+def test_the_wheel_and_its_bill_have_the_version_and_what_is_locked(files: Path) -> None:
+    wheel = ZipFile(files / f"accelbind-{__version__}-py3-none-any.whl")
+    metadata = wheel.read(f"accelbind-{__version__}.dist-info/METADATA").decode()
+    assert f"\nVersion: {__version__}\n" in metadata
+    bill = json.loads((files / f"accelbind-{__version__}.cdx.json").read_text())
+    assert bill["metadata"]["component"]["purl"] == f"pkg:pypi/accelbind@{__version__}"
+    lock = (files / "requirements.lock").read_text()
+    listed = {each["name"]: each["version"] for each in bill["components"]}
+    assert {"msgspec", "grpcio"} <= listed.keys()
+    assert [f"{name}=={version}" in lock for name, version in listed.items()] == [True] * len(
+        listed
+    )
+
+
+def test_an_archive_has_nothing_of_the_machine_that_packed_it(tmp_path: Path) -> None:
+    def packed(mtime: int, name: str) -> bytes:
+        target = tmp_path / name
+        with tarfile.open(target, "w:gz") as archive:
+            info = tarfile.TarInfo("accelbind/Chart.yaml")
+            info.mtime, info.uname, info.size = mtime, name, 4
+            archive.addfile(info, io.BytesIO(b"text"))
+        return target.read_bytes()
+
+    first, second = packed(1, "a"), packed(2, "b")
+    assert first != second
+    assert settled(first) == settled(second)
+    with tarfile.open(fileobj=io.BytesIO(settled(first))) as archive:
+        (member,) = archive
+        assert (member.name, member.mtime, member.uname) == ("accelbind/Chart.yaml", PACKED_AT, "")
 
 
 @pytest.mark.parametrize("overlay", INSTALLATIONS)
@@ -104,8 +183,8 @@ def test_everything_is_pushed_signed_and_released(files: Path, log: Path) -> Non
         assert built.startswith("docker buildx build ")
         for word in (
             *("--platform linux/amd64,linux/arm64", "--sbom=true", "--provenance=mode=max"),
-            *(f"--build-arg VERSION={__version__}", "--build-arg REVISION=abc"),
-            *(f"--build-arg SOURCE={SETTINGS['SOURCE']}", f"--tag {image}:{__version__} --push"),
+            *("--build-arg REVISION=abc", f"--build-arg SOURCE={SETTINGS['SOURCE']}"),
+            f"--tag {image}:{__version__} --push",
         ):
             assert word in built
         assert f"cosign sign --yes --recursive {image}@{DIGEST}" in called
@@ -117,7 +196,7 @@ def test_everything_is_pushed_signed_and_released(files: Path, log: Path) -> Non
         f"gh release create v{__version__} --verify-tag --title accelbind "
     )
     attached = {Path(word).name for word in called[-1].split() if word.startswith(str(files))}
-    assert attached == {path.name for path in files.iterdir()}
+    assert attached == names(files)
 
 
 def test_a_chart_without_a_digest_is_not_signed(
@@ -129,9 +208,20 @@ def test_a_chart_without_a_digest_is_not_signed(
     assert "charts/accelbind" not in log.read_text()
 
 
-def test_a_tag_needs_a_section_of_the_changelog(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match=r"CHANGELOG.md has no section"):
-        write_files(read(settings(FOLDER=str(tmp_path / "new"))))
+def test_a_tag_needs_registry_and_source_and_is_the_version() -> None:
+    assert read({}).image("plugin") == "accelbind-plugin"
+    for wrong in ({"REGISTRY": ""}, {"SOURCE": ""}, {"TAG": "v9.9.9"}, {"REGISTRY": "/owner"}):
+        with pytest.raises(Refused):
+            read(settings(**wrong))
+
+
+def test_links_of_the_notes_lead_to_the_repository() -> None:
+    text = with_links("[a](docs/a.md#b) [c](https://c.example/)", read(settings()))
+    page = f"{SETTINGS['SOURCE']}/blob/v{__version__}/docs/a.md#b"
+    assert text == f"[a]({page}) [c](https://c.example/)"
+
+
+def test_the_notes_are_a_section_of_the_changelog() -> None:
     text = "## [Unreleased]\n\n## [0.2.0] - 2026-12-01\n\n- News\n\n## [0.1.0]\n\n- Old\n"
     assert notes(text, "0.2.0") == "- News\n"
     with pytest.raises(Refused, match="or it is empty"):
