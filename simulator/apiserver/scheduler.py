@@ -105,7 +105,7 @@ def _asked(pod: Json) -> Amounts:
 
 def _problems(pod: Json, asked: Amounts, node: Json, taken: Mapping[str, Amounts]) -> list[str]:
     """Why a node does not fit a pod, with the scheduler's texts."""
-    if any("resourceClaimTemplateName" in one for one in pod["spec"].get("resourceClaims") or ()):
+    if pod["spec"].get("resourceClaims"):
         return ["the stand-in allocates no claims"]
     spec = node.get("spec") or {}
     if spec.get("unschedulable"):

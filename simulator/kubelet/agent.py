@@ -41,7 +41,6 @@ class NodeAgent:
         self._node_written: Json = {}
         self._written: dict[str, tuple[Json, str]] = {}
         self._events_written: set[str] = set()
-        kubelet.claims.connect(client)
 
     async def run(self) -> None:
         try:

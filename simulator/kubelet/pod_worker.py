@@ -1,4 +1,4 @@
-"""The life of a pod: its claims prepared, init containers in order, then the app containers.
+"""The life of a pod: init containers in order, then the app containers.
 
     waiting ──PreStartContainer──▶ running ──killed, or the end of a plain init container──▶ ended
        ▲ │ an error: CreateContainerConfigError, an event,                                    │
@@ -14,19 +14,14 @@ import asyncio
 import contextlib
 import random
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-from simulator.kubelet.cdi import Unresolvable, injected
-from simulator.kubelet.claims import ClaimManager, PrepareFailed
 from simulator.kubelet.device_manager import DeviceManager, StartRefused
 from simulator.kubelet.devices import Granted
 from simulator.kubelet.pods import (
-    ContainerSpec,
     ContainerState,
     Journal,
     Phase,
-    PodSpec,
     PodState,
     Stage,
 )
@@ -40,21 +35,13 @@ class Node:
     """The parts of a node that a pod's worker uses."""
 
     devices: DeviceManager
-    claims: ClaimManager
     journal: Journal
     up: asyncio.Event
     """Set while the kubelet runs."""
     retry_seconds: float | None
-    cdi_dir: Path
 
-    def given(self, pod: PodSpec, container: ContainerSpec) -> Granted:
-        """Variables and devices that a container starts with (Unresolvable if it can't)."""
-        granted = self.devices.granted(pod, container)
-        ids = self.claims.cdi_devices(pod, container)
-        return injected(granted, ids, self.cdi_dir) if ids else granted
-
-    async def pause(self, shortest: float, longest: float) -> None:
-        by_chance = random.uniform(shortest, longest)  # noqa: S311 - jitter
+    async def pause(self) -> None:
+        by_chance = random.uniform(10, 20)  # noqa: S311 - jitter
         await asyncio.sleep(by_chance if self.retry_seconds is None else self.retry_seconds)
 
 
@@ -75,24 +62,7 @@ class PodWorker:
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
 
-    async def _prepare(self) -> None:
-        while True:
-            await self._node.up.wait()
-            try:
-                await self._node.claims.prepare(self._pod.spec)
-            except PrepareFailed as error:
-                if not self._node.up.is_set():
-                    continue
-                text = f"Failed to prepare dynamic resources: {error}"
-                reason = "FailedPrepareDynamicResources"
-                self._journal.event("Warning", reason, text, self._pod.spec)
-                await self._node.pause(60, 90)
-            else:
-                return
-
     async def _run(self) -> None:
-        if self._pod.spec.claims:
-            await self._prepare()
         async with asyncio.TaskGroup() as group:
             for state in self._pod:
                 if state.spec.runs_to_completion:
@@ -122,7 +92,7 @@ class PodWorker:
             state.wait("CreateContainerConfigError", problem)
             state.attempts += 1
             self._event("Warning", "Failed", f"Error: {problem}", state)
-            await self._node.pause(10, 20)
+            await self._node.pause()
 
     async def _try_start(self, state: ContainerState) -> str:
         """Start a container; returns what prevents it."""
@@ -131,8 +101,8 @@ class PodWorker:
             problem, given = "", Granted()
             try:
                 await self._node.devices.pre_start(self._pod.spec, state.spec)
-                given = self._node.given(self._pod.spec, state.spec)
-            except (StartRefused, Unresolvable) as error:
+                given = self._node.devices.granted(self._pod.spec, state.spec)
+            except StartRefused as error:
                 problem = str(error)
             if self._node.up.is_set():  # else it was cut off, and is repeated
                 break

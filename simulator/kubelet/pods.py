@@ -3,7 +3,7 @@
 import asyncio
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -20,18 +20,6 @@ KEPT: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimUse:
-    """The part of a ResourceClaim that a container uses."""
-
-    claim: str
-    """The name of the object."""
-    request: str = ""
-    """Empty for all requests."""
-    resource: str = ""
-    """The extended resource that it serves, if so."""
-
-
-@dataclass(frozen=True, slots=True)
 class ContainerSpec:
     name: str
     init: bool = False
@@ -41,12 +29,8 @@ class ContainerSpec:
     """Whole counts of extended resources by full name, in the order of the spec."""
     env: tuple[Mapping[str, Any], ...] = ()
     """Its variables as written: `$(OTHER)` and `valueFrom` are not resolved."""
-    claims: tuple[ClaimUse, ...] = ()
-
-    @property
-    def claimed(self) -> frozenset[str]:
-        """The resources among its limits that a claim serves, and no device plugin."""
-        return frozenset(use.resource for use in self.claims)
+    claimed: frozenset[str] = frozenset()
+    """The resources among its limits that a claim serves, and no device plugin."""
 
     @property
     def runs_to_completion(self) -> bool:
@@ -66,8 +50,6 @@ class PodSpec:
     name: str
     containers: tuple[ContainerSpec, ...]
     """Init containers first: the order in which a kubelet allocates."""
-    claims: tuple[str, ...] = ()
-    """Names of its ResourceClaims."""
 
     @property
     def log_folder(self) -> str:
@@ -79,42 +61,22 @@ def read_pod(pod: Mapping[str, Any]) -> PodSpec:
     """Read a v1 Pod, or raise InvalidInput; a missing uid or namespace is made up."""
     try:
         metadata, spec = pod["metadata"], pod["spec"]
-        names, uses = _claims(pod)
+        extended = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
+        claimed = extended.get("requestMappings") or ()
         listed = [(each, True) for each in spec.get("initContainers") or ()]
         listed += [(each, False) for each in spec["containers"]]
         return PodSpec(
             uid=str(metadata.get("uid") or uuid.uuid4()),
             namespace=str(metadata.get("namespace") or "default"),
             name=str(metadata["name"]),
-            containers=tuple(_container(each, uses, init=init) for each, init in listed),
-            claims=tuple(names),
+            containers=tuple(_container(each, claimed, init=init) for each, init in listed),
         )
     except (KeyError, TypeError, AttributeError, InvalidQuantity) as error:
         raise InvalidInput(f"not a pod that can run: {error!r}") from error
 
 
-def _claims(pod: Mapping[str, Any]) -> tuple[list[str], dict[str, list[ClaimUse]]]:
-    """The names of a pod's claims, and what of them its containers use."""
-    spec, status = pod["spec"], pod.get("status") or {}
-    names = {each["name"]: each["resourceClaimName"] for each in spec.get("resourceClaims") or ()}
-    uses: dict[str, list[ClaimUse]] = {}
-    for container in (*(spec.get("initContainers") or ()), *spec["containers"]):
-        for each in (container.get("resources") or {}).get("claims") or ():
-            use = ClaimUse(names[each["name"]], each.get("request", ""))
-            uses.setdefault(container["name"], []).append(use)
-    found = list(names.values())
-    if extended := status.get("extendedResourceClaimStatus"):
-        found.append(extended["resourceClaimName"])
-        for each in extended["requestMappings"]:
-            use = ClaimUse(
-                extended["resourceClaimName"], each["requestName"], resource=each["resourceName"]
-            )
-            uses.setdefault(each["containerName"], []).append(use)
-    return found, uses
-
-
 def _container(
-    container: Mapping[str, Any], uses: Mapping[str, list[ClaimUse]], *, init: bool
+    container: Mapping[str, Any], claimed: Iterable[Mapping[str, Any]], *, init: bool
 ) -> ContainerSpec:
     limits = (container.get("resources") or {}).get("limits") or {}
     return ContainerSpec(
@@ -127,7 +89,9 @@ def _container(
             if is_extended_resource(str(name))
         ),
         env=tuple(container.get("env") or ()),
-        claims=tuple(uses.get(str(container["name"]), ())),
+        claimed=frozenset(
+            each["resourceName"] for each in claimed if each["containerName"] == container["name"]
+        ),
     )
 
 

@@ -11,10 +11,11 @@
 Its behaviour was measured on kubelet 1.36.2, or follows the source where nothing was measured.
 
 Not modelled: topology manager policies other than `none`, CPUs and memory, images and volumes,
-probes, eviction, containers that end by themselves, the ten seconds between two reports of the
-node's status (each change is reported at once), the end of a lost plugin's capacity after five
-minutes, device plugins found through `plugins_registry`, the new admission of pods whose containers
-don't run when the kubelet restarts, and back-off that grows (every retry waits the same interval).
+probes, eviction, ResourceClaims, plugins found through `plugins_registry`, containers that end by
+themselves, the ten seconds between two reports of the node's status (each change is reported at
+once), the end of a lost plugin's capacity after five minutes, the new admission of pods whose
+containers don't run when the kubelet restarts, and back-off that grows (every retry waits the same
+interval).
 """
 
 import asyncio
@@ -24,21 +25,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self
 
-import structlog
-
 from services.kubelet.sockets import plugins_folder
 from services.process.errors import KubeletError
-from simulator.kubelet.claims import ClaimManager
 from simulator.kubelet.device_manager import AllocationFailed, DeviceManager
 from simulator.kubelet.pod_worker import Node, PodWorker
 from simulator.kubelet.pods import Journal, Phase, PodSpec, PodState, read_pod
-from simulator.kubelet.registration import Faults, PluginFailed
-
-LOG = structlog.get_logger()
+from simulator.kubelet.registration import Faults
 
 UNEXPECTED: Final = "UnexpectedAdmissionError"
-UNPREPARE_PAUSE: Final = 1.0
-"""Seconds between two attempts to have the claims of a pod unprepared, which has ended."""
 
 
 class KubeletStandIn:
@@ -50,14 +44,12 @@ class KubeletStandIn:
         """Prepare a kubelet that is stopped.
 
         `folder` is a node's `/var/lib/kubelet`, short, for the sockets in it; here `pod-logs` in it
-        is `/var/log/pods`, and `cdi` the container runtime's `/var/run/cdi`. A start is tried again
-        after `retry_seconds`, by default 10 to 20 by chance, and claims after as many, by default
-        60 to 90.
+        is `/var/log/pods`. A start is tried again after `retry_seconds`, by default 10 to 20 by
+        chance.
         """
         self.folder = folder
         self.node_name = node_name
         self.journal = Journal()
-        self.claims = ClaimManager(folder)
         self.devices = DeviceManager(folder, active=self._active, journal=self.journal)
         self.events = self.journal.events
         """The events on its pods, the oldest first."""
@@ -69,8 +61,7 @@ class KubeletStandIn:
         self._endings: dict[str, asyncio.Task[None]] = {}
         self._admission = asyncio.Lock()
         self._up = asyncio.Event()
-        cdi = folder / "cdi"
-        self._node = Node(self.devices, self.claims, self.journal, self._up, retry_seconds, cdi)
+        self._node = Node(self.devices, self.journal, self._up, retry_seconds)
         self._lives = 0
 
     def _active(self) -> list[PodSpec]:
@@ -88,7 +79,6 @@ class KubeletStandIn:
     async def start(self) -> None:
         """Start: read the checkpoint, delete every other file in the folder, serve."""
         await self.devices.start()
-        self.claims.start()
         self._lives += 1
         self._up.set()
         self.journal.ring()
@@ -96,7 +86,6 @@ class KubeletStandIn:
     async def stop(self) -> None:
         """Stop: drop the plugins and leave all sockets. Containers run on."""
         self._up.clear()
-        await self.claims.stop()
         await self.devices.stop()
         self.journal.ring()
 
@@ -172,23 +161,9 @@ class KubeletStandIn:
     async def _end(self, pod: PodState) -> None:
         if (worker := self._workers.pop(pod.spec.uid, None)) is not None:
             await worker.stop()
-        if pod.spec.claims:
-            await self.unprepare(pod.spec.uid)
         self._pods.pop(pod.spec.uid, None)
         await asyncio.to_thread(shutil.rmtree, self._log_folder(pod.spec), ignore_errors=True)
         self.journal.ring()
-
-    async def unprepare(self, pod_uid: str) -> None:
-        """Have the claims of a pod unprepared, however long a driver is away."""
-        while True:
-            await self._up.wait()
-            try:
-                await self.claims.unprepare(pod_uid)
-            except PluginFailed as error:
-                LOG.warning("claims not unprepared", pod=pod_uid, reason=str(error))
-                await asyncio.sleep(UNPREPARE_PAUSE)
-            else:
-                return
 
     async def restart_container(self, pod: PodState, container: str) -> None:
         """End a running container, and wait until its next start was tried."""

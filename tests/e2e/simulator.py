@@ -31,7 +31,6 @@ class Simulator:
             "ROOT": str(self.folder / "r"),
             "NODE_NAME": NODE,
             "KUBELET_DIR": str(self.folder / "k"),
-            "CDI_DIR": str(self.folder / "k" / "cdi"),
             "POD_LOGS_DIR": str(self.folder / "k" / "pod-logs"),
             "KUBELET_RESTART": f"kill -HUP {self.kubelet.pid}",
             "PATIENCE": "120",

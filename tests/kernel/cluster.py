@@ -41,6 +41,8 @@ class Cluster:
 
     def __init__(self, bed: Bed) -> None:
         self.bed = bed
+        self._claims: dict[str, Json] = {}
+        bed.call("shell", "mkdir -p /run/k/plugins_registry")
         bed.call("start", "apiserver", "--dir", "/run/bed/api")
         bed.call("wait_for_path", _SOCKET)
         ready = ("--api-server", _API, "--ready-file", "/run/bed/kubelet.ready")
@@ -67,19 +69,24 @@ class Cluster:
 
     @contextlib.contextmanager
     def serving(self, command: str, *flags: str) -> Iterator[None]:
-        """Have the plugin or the DRA driver serve the node; all pods are deleted before it ends."""
+        """Have the plugin or the DRA driver serve the node; pods and claims go before it ends."""
         self.start(command, *flags)
         try:
             yield
         finally:
             for each in self.pods():
                 self.delete(each)
+            for each in [*self._claims]:
+                self.release(each)
             code = self.bed.call("end", self.process)
         assert code == 0, self.log(command)
 
     def start(self, command: str, *flags: str) -> None:
-        """Start the process that serves the node."""
+        """Start the process that serves the node; a DRA driver is registered."""
         self.process = self.bed.call("start", command, *NODE, *_PROCESS, *flags)
+        if "dra" in flags:
+            done = self.bed.accelbind("driver", "register")
+            assert done.code == 0, done.stdout
 
     def log(self, command: str) -> str:
         """What a process has written."""
@@ -140,17 +147,34 @@ class Cluster:
             name, *(container(f"c{n}", REGION, 1, functions(afu)) for n, afu in enumerate(afus))
         )
 
-    def claims(self, name: str, mapping: str) -> None:
-        """Create a pod with a claim of a free device, in which a mapping's function is to be."""
-        items = self.ask("GET", _CLAIMS)["items"]
-        results = [each["status"]["allocation"]["devices"]["results"] for each in items]
-        taken = {each["device"] for found in results for each in found}
-        device = min(self.published() - taken)
+    def claim(self, name: str, mapping: str) -> None:
+        """Have a claim of a free device prepared, in which a mapping's function is to be."""
+        results = [
+            one["device"]
+            for each in self._claims.values()
+            for one in each["status"]["allocation"]["devices"]["results"]
+        ]
+        device = min(self.published().difference(results))
         wanted = config({"mapping": mapping}, "FromClaim", "fpga")
-        self.ask("POST", _CLAIMS, claim(name, result(device), configs=(wanted,)))
-        container = {"name": "c", "image": "i", "resources": {"claims": [{"name": "fpga"}]}}
-        uses = {"name": "fpga", "resourceClaimName": name}
-        self.create(name, container, resourceClaims=[uses])
+        made = self.ask("POST", _CLAIMS, claim(name, result(device), configs=(wanted,)))
+        self._claims[name] = made
+        self.bed.call("start", "driver", "prepare", json.dumps(made))
+
+    def prepared(self, name: str) -> str:
+        """Wait until a claim is prepared; the node of its device."""
+        uid = self._claims[name]["metadata"]["uid"]
+        said = f"{uid} is prepared"
+        eventually(lambda: said in self.log("driver"), SECONDS, what=said)
+        file = self.bed.call("read", f"/run/cdi/accelbind-claim-{uid}.json")
+        (device,) = json.loads(file)["devices"]
+        (node,) = device["containerEdits"]["deviceNodes"]
+        return str(node.get("hostPath", node["path"]))
+
+    def release(self, name: str) -> None:
+        """Have a claim unprepared, and delete it."""
+        text = json.dumps(self._claims.pop(name))
+        assert self.bed.accelbind("driver", "unprepare", text).code == 0
+        self.ask("DELETE", f"{_CLAIMS}/{name}")
 
     def runs(self, name: str) -> dict[str, set[str]]:
         """Wait until a pod runs; the nodes of each of its containers."""
@@ -183,11 +207,9 @@ class Cluster:
         return [each["metadata"]["name"] for each in self.ask("GET", _PODS)["items"]]
 
     def delete(self, name: str) -> None:
-        """Delete a pod and its claim, and wait until it has ended."""
+        """Delete a pod, and wait until it has ended."""
         self.ask("DELETE", f"{_PODS}/{name}")
         eventually(lambda: name not in self.pods(), SECONDS, what=f"the end of {name}")
-        if name in {each["metadata"]["name"] for each in self.ask("GET", _CLAIMS)["items"]}:
-            self.ask("DELETE", f"{_CLAIMS}/{name}")
 
     def published(self) -> set[str]:
         """The devices in slices that have no taint."""

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import fcntl
 import io
+import json
 import os
 import select
 import signal
@@ -23,6 +24,8 @@ from http import HTTPStatus
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
+
+import grpc.aio
 
 from accelbind import devices, dra
 from accelbind import plugin as serving
@@ -40,6 +43,7 @@ from simulator.apiserver import __main__ as apiserver
 from simulator.client import Client
 from simulator.kubelet import __main__ as kubelet
 from tests.kernel.line import receive, send
+from tests.plugin.dra.support import Kubelet
 from tests.support import eventually
 
 LINE: Final = "/dev/tty1"
@@ -113,7 +117,7 @@ def ask(api_server: str, method: str, path: str, body: dict[str, Any] | None) ->
 
 
 def start(*arguments: str) -> int:
-    """Start the command line, or the stand-in `kubelet` or `apiserver`; the process's id."""
+    """Start the command line, a stand-in, or a call of the DRA `driver`; the process's id."""
     log = HOME / f"{arguments[0]}.log"
     _started.append(_forked(lambda: _command(arguments), log, log))
     return _started[-1]
@@ -254,7 +258,33 @@ def _forked(call: Callable[[], int], stdout: Path, stderr: Path) -> int:
         os._exit(code)
 
 
+async def _call_driver(method: str, text: str = "null") -> int:
+    """Call the DRA driver as the kubelet does: again until it succeeds, for a minute."""
+    node, claim, until = Kubelet(Path("/run")), json.loads(text), time.monotonic() + 60
+    while time.monotonic() < until:
+        try:
+            match method:
+                case "register":
+                    await node.register()
+                    return 0
+                case "prepare":
+                    (done,) = (await node.prepare(claim)).values()
+                    uid = claim["metadata"]["uid"]
+                    print(done.error or f"{uid} is prepared")  # noqa: T201 - a program's output
+                    if not done.error:
+                        return 0
+                case "unprepare":
+                    await node.unprepare(claim)
+                    return 0
+        except grpc.aio.AioRpcError as error:
+            print(error)  # noqa: T201 - as above
+        await asyncio.sleep(0.5)
+    return 1
+
+
 def _command(arguments: Sequence[str]) -> int:
+    if arguments[0] == "driver":
+        return asyncio.run(_call_driver(*arguments[1:]))
     if arguments[0] == "kubelet":
         return kubelet.main(arguments[1:])
     if arguments[0] == "apiserver":

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("card")
 CARDS = (PAC_A10, PAC_A10)
 
 PLUGIN = ("--mode", "region", "--scan-interval", "0.5")
-DRA = ("--api", "dra", "--cdi-dir", "/run/k/cdi", "--scan-interval", "0.5")
+DRA = ("--api", "dra", "--cdi-dir", "/run/cdi", "--scan-interval", "0.5")
 ADDRESSES = ("0000:00:00.0", "0000:00:01.0")
 PCI = "/sys/bus/pci"
 PORTS = {"/dev/dfl-port.0", "/dev/dfl-port.1"}
@@ -140,14 +140,13 @@ def test_a_driver_killed_while_the_kernel_programs_prepares_the_claim_once_more(
         each.reconfiguration.seconds = 4
     with cluster.serving("plugin", *DRA):
         eventually(lambda: len(cluster.published()) == 2, SECONDS)
-        cluster.claims("p", "nlb3")
+        cluster.claim("p", "nlb3")
         eventually(lambda: any(each.reconfiguration.is_working for each in bed.cards))
         assert bed.call("end", cluster.process, 9) == -9
         for each in bed.cards:
             each.reconfiguration.seconds = 0
         cluster.start("plugin", *DRA)
-        (port,) = cluster.runs("p")["c"]
-        assert afu(bed, int(port[-1])) == NLB3
+        assert afu(bed, int(cluster.prepared("p")[-1])) == NLB3
         assert sum(programmed(bed)) == 2
 
 
@@ -158,12 +157,11 @@ def test_a_claim_whose_programming_failed_is_prepared_without_a_person(
         eventually(lambda: len(cluster.published()) == 2, SECONDS)
         for each in bed.cards:
             each.reconfiguration.refusal = Reconfiguration.CRC
-        cluster.claims("refused", "nlb3")
-        cluster.waits("refused", "reconfig CRC error")
+        cluster.claim("refused", "nlb3")
+        eventually(lambda: "reconfig CRC error" in cluster.log("driver"), SECONDS)
         for each in bed.cards:
             each.reconfiguration.refusal = 0
-        (port,) = cluster.runs("refused")["c"]
-        assert afu(bed, int(port[-1])) == NLB3
+        assert afu(bed, int(cluster.prepared("refused")[-1])) == NLB3
         eventually(lambda: len(cluster.published()) == 2, SECONDS)
 
 
@@ -254,7 +252,7 @@ def test_a_card_is_withdrawn_before_its_driver_is_bound_anew(cluster: Cluster) -
         cluster.offers("dfl-port.0", "dfl-port.1")
 
 
-@pytest.mark.parametrize("flags", [("--mode", "af"), ("--api", "dra", "--cdi-dir", "/run/k/cdi")])
+@pytest.mark.parametrize("flags", [("--mode", "af"), ("--api", "dra", "--cdi-dir", "/run/cdi")])
 def test_cards_that_are_all_removed_at_once_are_gone_within_two_seconds(
     bed: Bed, cluster: Cluster, flags: tuple[str, ...]
 ) -> None:
@@ -311,17 +309,17 @@ def test_only_in_mode_region_a_disabled_port_is_enabled_without_a_person(
 def test_a_claim_is_prepared_by_programming(bed: Bed, cluster: Cluster) -> None:
     with cluster.serving("plugin", *DRA):
         eventually(lambda: len(cluster.published()) == 2, SECONDS)
-        cluster.claims("p", "nlb3")
-        cluster.claims("q", "nlb0")
-        ports = [next(iter(cluster.runs(each)["c"])) for each in "pq"]
+        cluster.claim("p", "nlb3")
+        cluster.claim("q", "nlb0")
+        ports = [cluster.prepared(each) for each in "pq"]
         assert [afu(bed, int(each[-1])) for each in ports] == [NLB3, NLB0]
         assert sum(programmed(bed)) == 2
-        cluster.delete("q")
+        cluster.release("q")
         _, address = cluster.device(ports[1])
         bed.call("write", f"{PCI}/devices/{address}/remove", "1")
         eventually(lambda: len(cluster.published()) == 1, SECONDS)
         bed.call("write", f"{PCI}/rescan", "1")
         eventually(lambda: len(cluster.published()) == 2, SECONDS)
-        cluster.claims("r", "nlb0")
-        assert cluster.runs("r")["c"] == {ports[1]}
+        cluster.claim("r", "nlb0")
+        assert cluster.prepared("r") == ports[1]
         assert afu(bed, int(ports[1][-1])) == NLB0

@@ -176,26 +176,10 @@ class Dra:
 
 
 @dataclass
-class Bed:
-    """A node and its cluster."""
+class Kubelet:
+    """Calls to the driver of a node as its kubelet's, which has the folder `k`."""
 
     folder: Path
-    rack: Rack
-    api: ApiServerStandIn
-
-    @asynccontextmanager
-    async def running(self, **values: Any) -> AsyncIterator[Dra]:
-        """The driver in this process, registered; ends it as SIGTERM would."""
-        usual: dict[str, Any] = {
-            "api": Api.DRA,
-            "scan_interval": 0.1,
-            "cdi_dir": self.folder / "cdi",
-            "enforce_mappings": "never",
-        }
-        async with running(node_settings(self.folder, **(usual | values)), api=self.api) as plugin:
-            socket = self.folder / "k/plugins_registry/accelbind.dev-reg.sock"
-            await eventually_async(socket.exists)
-            yield Dra(plugin)
 
     async def register(self, *, accept: bool = True) -> registration.PluginInfo:
         """Do what the kubelet does with a new socket; return what the driver says of itself."""
@@ -215,6 +199,41 @@ class Bed:
             answer = await DRAPluginStub(channel).NodePrepareResources(request, timeout=45)
         return {each["metadata"]["name"]: answer.claims[_uid(each)] for each in claims}
 
+    async def unprepare(self, *claims: dict[str, Any]) -> None:
+        """Give claims back, which must succeed."""
+        async with dial(self.folder / "k/plugins/accelbind.dev/dra.sock") as channel:
+            request = pb.NodeUnprepareResourcesRequest(claims=map(_message, claims))
+            answer = await DRAPluginStub(channel).NodeUnprepareResources(request, timeout=45)
+        assert [answer.claims[_uid(each)].error for each in claims] == ["" for _ in claims]
+
+    def cdi(self, each: dict[str, Any]) -> dict[str, Any]:
+        """What the CDI file of a claim gives, by the last parts of its devices' names."""
+        path = self.folder / "cdi" / f"accelbind-claim-{_uid(each)}.json"
+        file = json.loads(path.read_text())
+        return {device["name"]: device["containerEdits"] for device in file["devices"]}
+
+
+@dataclass
+class Bed(Kubelet):
+    """A node and its cluster."""
+
+    rack: Rack
+    api: ApiServerStandIn
+
+    @asynccontextmanager
+    async def running(self, **values: Any) -> AsyncIterator[Dra]:
+        """The driver in this process, registered; ends it as SIGTERM would."""
+        usual: dict[str, Any] = {
+            "api": Api.DRA,
+            "scan_interval": 0.1,
+            "cdi_dir": self.folder / "cdi",
+            "enforce_mappings": "never",
+        }
+        async with running(node_settings(self.folder, **(usual | values)), api=self.api) as plugin:
+            socket = self.folder / "k/plugins_registry/accelbind.dev-reg.sock"
+            await eventually_async(socket.exists)
+            yield Dra(plugin)
+
     async def ready(self, each: dict[str, Any]) -> pb.NodePrepareResourceResponse:
         """Store a claim and have it prepared, which must succeed."""
         self.api.put(each)
@@ -230,13 +249,6 @@ class Bed:
         assert not done.devices
         return done.error
 
-    async def unprepare(self, *claims: dict[str, Any]) -> None:
-        """Give claims back, which must succeed."""
-        async with dial(self.folder / "k/plugins/accelbind.dev/dra.sock") as channel:
-            request = pb.NodeUnprepareResourcesRequest(claims=map(_message, claims))
-            answer = await DRAPluginStub(channel).NodeUnprepareResources(request, timeout=45)
-        assert [answer.claims[_uid(each)].error for each in claims] == ["" for _ in claims]
-
     def add_fpga(self) -> str:
         """Add a card with one region that carries NLB0; return the name of its device."""
         address = self.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
@@ -245,12 +257,6 @@ class Bed:
     def install(self, *afus: str) -> None:
         """Install synthetic bitstreams."""
         install(self.folder, *afus)
-
-    def cdi(self, each: dict[str, Any]) -> dict[str, Any]:
-        """What the CDI file of a claim gives, by the last parts of its devices' names."""
-        path = self.folder / "cdi" / f"accelbind-claim-{_uid(each)}.json"
-        file = json.loads(path.read_text())
-        return {device["name"]: device["containerEdits"] for device in file["devices"]}
 
     @property
     def left(self) -> list[str]:

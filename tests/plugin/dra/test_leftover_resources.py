@@ -9,8 +9,6 @@ import pytest
 from plugin.dra import leftover_resources
 from services.containers import holder_source
 from services.devices.model import PluginMode
-from services.kube.access import Access
-from services.kube.client import ClusterClient
 from simulator.kubelet.other_plugin import OtherPlugin
 from simulator.kubelet.pods import PodState
 from simulator.kubelet.standin import KubeletStandIn
@@ -33,12 +31,8 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def kubelet(bed: Bed) -> AsyncIterator[KubeletStandIn]:
-    """The kubelet of the bed, connected to its API server."""
-    async with (
-        ClusterClient(Access(bed.api.address)) as client,
-        KubeletStandIn(bed.folder / "k", node_name="n1", retry_seconds=0.05) as standin,
-    ):
-        standin.claims.connect(client)
+    """The kubelet of the bed."""
+    async with KubeletStandIn(bed.folder / "k", node_name="n1", retry_seconds=0.05) as standin:
         yield standin
 
 
@@ -49,11 +43,9 @@ def of_plugin(pods: Pods, name: str) -> dict[str, Any]:
 async def of_claim(bed: Bed, kubelet: KubeletStandIn, name: str, device: str) -> PodState:
     """A pod that requests the same resource, of which the scheduler made a claim."""
     owner = pod(name, container("c", REGION, 1, functions(NLB0)))
-    made = extended_claim(owner, result(device, REQUEST))
-    made["status"]["reservedFor"] = [{"uid": owner["metadata"]["uid"]}]
-    bed.api.put(made)
     owner = with_claim(owner, (REQUEST, "c", REGION))
     bed.api.put(owner)
+    await bed.ready(extended_claim(owner, result(device, REQUEST)))
     state = await kubelet.admit(owner)
     await kubelet.until(lambda: state["c"].running)
     return state
@@ -82,7 +74,7 @@ async def test_a_node_moves_to_dra_and_back_without_a_restart_of_the_kubelet(
         held = await kubelet.settled(await kubelet.admit(of_plugin(pods, "of-the-plugin")))
         assert held["c"].running
     (mine,) = kubelet.in_use(REGION)
-    async with bed.running(cdi_dir=bed.folder / "k/cdi") as dra:
+    async with bed.running() as dra:
         by_name = dra.parts.state.by_name
         (free,) = (name for name, each in by_name.items() if each.device.id != mine)
         given = await of_claim(bed, kubelet, "of-a-claim", free)
@@ -112,7 +104,7 @@ async def test_a_resource_that_another_plugin_serves_is_left_to_it(
     """Also one that it has taken over since."""
     bed.add_fpga()
     ours = partial(OtherPlugin, kubelet.folder, resource=REGION)
-    async with bed.running(cdi_dir=bed.folder / "k/cdi") as dra:
+    async with bed.running() as dra:
         async with ours(["a"]) as other:
             await other.register()
             await kubelet.until(lambda: kubelet.allocatable.get(REGION) == 1)
