@@ -278,7 +278,7 @@ async def _call_driver(method: str, text: str = "null") -> int:
                     return 0
         except grpc.aio.AioRpcError as error:
             print(error)  # noqa: T201 - as above
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.5)  # until the next try, as the kubelet's
     return 1
 
 
