@@ -250,9 +250,9 @@ class SlicePublisher:
         if ledger is self._outdated:
             return False
         # A trial, since nothing else may be stored to learn it from: devices are left out while
-        # claims have replicas of them.
+        # claims have replicas of them. Two shares are the fewest that a server takes.
         divided = [
-            replace(each, device=replace(each.device, shares=each.device.shares or 1))
+            replace(each, device=replace(each.device, shares=each.device.shares or 2))
             for each in ledger.by_name.values()
             if each.device.shares or (each.device.share is not None and not self._state.divides)
         ]

@@ -3,9 +3,10 @@
 Fields of features that are off are dropped without a word, and taints are dated.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
-from simulator.apiserver.resources import Json
+from simulator.apiserver.calls import invalid, invalid_value
+from simulator.apiserver.resources import SLICES, Json
 from simulator.apiserver.store import timestamp
 
 
@@ -24,6 +25,24 @@ def complete(item: Json, old: Json | None, dropped: Collection[str]) -> None:
             taint.setdefault(
                 "timeAdded", dated.get((device["name"], *_identity(taint))) or timestamp()
             )
+
+
+def validate(item: Json) -> None:
+    """Refuse capacities that are less than the second smallest request."""
+    if causes := [*_steps_too_large(item["spec"].get("devices") or [])]:
+        raise invalid(SLICES, item["metadata"]["name"], causes)
+
+
+def _steps_too_large(devices: list[Json]) -> Iterator[str]:
+    for number, device in enumerate(devices):
+        for name, capacity in (device.get("capacity") or {}).items():
+            allowed = capacity.get("requestPolicy", {}).get("validRange", {})
+            if step := allowed.get("step"):
+                first = int(allowed["min"]) + int(step)
+                if first > int(capacity["value"]):
+                    field = f"spec.devices[{number}].capacity[{name}].requestPolicy.validRange.step"
+                    why = f"one step {first} is larger than capacity value: {capacity['value']}"
+                    yield invalid_value(field, step, why)
 
 
 def _identity(taint: Json) -> tuple[str, str, str]:

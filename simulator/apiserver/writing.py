@@ -234,6 +234,8 @@ def _validate(resource: Resource, item: Json) -> None:
         raise invalid(resource, name, [cause])
     if resource is PODS:
         pods.validate(item)
+    if resource is SLICES:
+        slices.validate(item)
     if resource in (MUTATING, VALIDATING):
         _check_conditions(item)
     if resource.schema and (causes := crd.validate(resource.schema, item)):
