@@ -15,13 +15,12 @@ from uuid import uuid4
 
 import httpx2
 import jsonpatch
-import jsonpointer
 import msgspec
 import structlog
 
 from simulator.apiserver import pods
-from simulator.apiserver.calls import Operation, StatusError, forbidden, internal
-from simulator.apiserver.crd import CelError, compile_expression
+from simulator.apiserver.calls import Operation, StatusError, internal
+from simulator.apiserver.crd import compile_expression
 from simulator.apiserver.reading import labels_of
 from simulator.apiserver.resources import (
     DEFINITIONS,
@@ -99,16 +98,10 @@ class Hook:
         """Whether its match conditions let the request reach it (CelError if one has no value)."""
         request = operation.as_request()
         scope = {"object": item, "oldObject": operation.old, "request": request}
-        problem: CelError | None = None
-        for condition in self.spec.get("matchConditions") or []:
-            try:
-                if not compile_expression(condition["expression"]).holds(scope):
-                    return False
-            except CelError as error:
-                problem = error
-        if problem is not None:
-            raise problem
-        return True
+        return all(
+            compile_expression(condition["expression"]).holds(scope)
+            for condition in self.spec.get("matchConditions") or []
+        )
 
 
 def _rule_fits(rule: Json, operation: Operation) -> bool:
@@ -234,7 +227,8 @@ class Admission:
         for hook in self._hooks(MUTATING, operation):
             verdict = await self._query(hook, operation, item)
             if verdict is not None and (operations := verdict.operations()):
-                item = _patched(operation.call.target.resource, item, operations)
+                item = jsonpatch.JsonPatch(operations).apply(item)
+                item = with_defaults(operation.call.target.resource, item)
                 operation.call.trail.patches += operations
         return item
 
@@ -262,17 +256,9 @@ class Admission:
         return verdict
 
     def _concerns(self, hook: Hook, operation: Operation, item: Json | None) -> bool:
-        """Whether to call a webhook; a condition without a value counts by failurePolicy."""
         namespace = self._store.get(NAMESPACES, operation.namespace)
-        if not hook.concerns(operation, item, labels_of(namespace)):
-            return False
-        try:
-            return hook.conditions_hold(operation, item)
-        except CelError as problem:
-            if hook.ignores_failures:
-                return False
-            resource = operation.call.target.resource
-            raise forbidden(resource, operation.name, str(problem)) from problem
+        is_meant = hook.concerns(operation, item, labels_of(namespace))
+        return is_meant and hook.conditions_hold(operation, item)
 
     def _hooks(self, resource: Resource, operation: Operation) -> list[Hook]:
         if operation.call.target.resource in _UNREVIEWED:
@@ -284,14 +270,6 @@ class Admission:
         ]
 
 
-def _patched(resource: Resource, item: Json, operations: list[Json]) -> Json:
-    try:
-        return with_defaults(resource, apply_json_patch(item, operations))
-    except StatusError as error:
-        # Whatever the `failurePolicy`: the webhook has answered.
-        raise internal(error.message) from error
-
-
 def with_defaults(resource: Resource, item: Json) -> Json:
     if resource is PODS:
         pods.set_defaults(item)
@@ -301,15 +279,6 @@ def with_defaults(resource: Resource, item: Json) -> Json:
             if amounts := status.get(name):
                 status[name] = {key: str(value) for key, value in amounts.items()}
     return item
-
-
-def apply_json_patch(item: Json, operations: list[Json]) -> Json:
-    """RFC 6902, through the package jsonpatch; StatusError for a patch that does not fit."""
-    try:
-        result: Json = jsonpatch.JsonPatch(operations).apply(item)
-    except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException, TypeError) as error:
-        raise StatusError(422, f"the patch can't be applied: {error}") from error
-    return result
 
 
 def refusal(webhook: str, given: Json) -> StatusError:

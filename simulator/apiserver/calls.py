@@ -82,11 +82,6 @@ def conflict(resource: Resource, name: str, why: str = "") -> StatusError:
     return StatusError(409, text)
 
 
-def forbidden(resource: Resource, name: str, why: str) -> StatusError:
-    named = f'{resource.qualified} "{name}"' if name else resource.qualified
-    return StatusError(403, f"{named} is forbidden: {why}")
-
-
 def bad_request(message: str) -> StatusError:
     return StatusError(400, message)
 

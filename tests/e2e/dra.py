@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from services.devices.dra import DRIVER
+from services.mappings.kinds import ACCELERATOR, TABLE
 from tests.e2e.api import Json, Place, accelbind, place_of, until
 from tests.e2e.cluster import Cluster
 from tests.e2e.hosts import START_SECONDS, Hosts
@@ -19,6 +20,7 @@ from tests.e2e.pods import SHOW, Pods, simple
 from tests.support import Process, python_module
 
 GROUP: Final = "resource.k8s.io/v1"
+TEMPLATE: Final = "ResourceClaimTemplate"
 NOT_ALLOCATED: Final = "the simulator allocates no claims"
 SLICES: Final = Place(GROUP, "ResourceSlice")
 PROGRAMMINGS: Final = re.compile(r'accelbind_programmings_total\{.*outcome="programmed".*\} (\d+)')
@@ -32,6 +34,29 @@ def require_claims(cluster: Cluster) -> None:
         pytest.skip(NOT_ALLOCATED)
     if not cluster.api.serves(GROUP, "deviceclasses"):
         pytest.skip(f"the API server has no {GROUP}: DRA needs Kubernetes 1.36")
+
+
+def device_class(driver: str, labels: dict[str, str]) -> Json:
+    """The class of all devices of a driver, by the driver's name."""
+    selector = {"cel": {"expression": f'device.driver == "{driver}"'}}
+    about: Json = {"apiVersion": GROUP, "kind": "DeviceClass", "spec": {"selectors": [selector]}}
+    return about | {"metadata": {"name": driver, "labels": labels}}
+
+
+def claim_of(devices: Json, name: str, namespace: str, kind: str = TEMPLATE) -> Json:
+    """A claim, or the template of claims."""
+    spec: Json = {"devices": devices}
+    about: Json = {"apiVersion": GROUP, "kind": kind, "spec": spec}
+    about |= {"metadata": {"name": name, "namespace": namespace}}
+    return about | {"spec": {"spec": spec}} if kind == TEMPLATE else about
+
+
+def name_of(template: str, name: str, namespace: str, *, count: int = 1) -> Json:
+    """An Accelerator that stands for claims of a template."""
+    target = {"claimTemplate": template, "count": count}
+    about: Json = {"apiVersion": TABLE[ACCELERATOR].api_version, "kind": ACCELERATOR}
+    metadata = {"name": name, "namespace": namespace}
+    return about | {"metadata": metadata, "spec": {"target": target}}
 
 
 @dataclass(slots=True)

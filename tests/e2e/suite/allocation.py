@@ -7,10 +7,9 @@ from typing import Any, Final
 
 import pytest
 
-from services.mappings.kinds import ACCELERATOR, TABLE
 from tests.e2e.api import Json, Place, until
 from tests.e2e.cluster import NODES, Cluster
-from tests.e2e.dra import GROUP, require_claims
+from tests.e2e.dra import GROUP, claim_of, device_class, name_of, require_claims
 from tests.e2e.hosts import Hosts
 from tests.e2e.pods import Pods, containers, simple
 
@@ -74,17 +73,8 @@ class Paper(Pods):
 
     def template(self, name: str, devices: Json, *, count: int = 1) -> None:
         """Create a template, and an Accelerator that stands for claims of it."""
-        metadata = {"name": name, "namespace": self.namespace}
-        spec: Json = {"spec": {"devices": devices}}
-        kind = "ResourceClaimTemplate"
-        self.cluster.api.create(
-            {"apiVersion": GROUP, "kind": kind, "metadata": metadata, "spec": spec}
-        )
-        spec = {"target": {"claimTemplate": name, "count": count}}
-        version = TABLE[ACCELERATOR].api_version
-        self.cluster.api.create(
-            {"apiVersion": version, "kind": ACCELERATOR, "metadata": metadata, "spec": spec}
-        )
+        self.cluster.api.create(claim_of(devices, name, self.namespace))
+        self.cluster.api.create(name_of(name, name, self.namespace, count=count))
 
     def allocated(self, name: str) -> dict[str, Json]:
         """The allocation of each claim of a scheduled pod, by the claim's name in the pod."""
@@ -141,12 +131,7 @@ def on_paper(cluster: Cluster, hosts: Hosts) -> Paper:
         for item in slices(kind, name):
             item["metadata"]["labels"] = cluster.labels
             cluster.put(item)
-        selector = {"cel": {"expression": f'device.driver == "{kind}.{DOMAIN}"'}}
-        metadata = {"name": f"{kind}.{DOMAIN}", "labels": cluster.labels}
-        spec = {"selectors": [selector]}
-        cluster.put(
-            {"apiVersion": GROUP, "kind": "DeviceClass", "metadata": metadata, "spec": spec}
-        )
+        cluster.put(device_class(f"{kind}.{DOMAIN}", cluster.labels))
     namespace = cluster.namespace("paper", **{"resource.kubernetes.io/admin-access": "true"})
     return Paper(cluster, namespace, name)
 

@@ -17,6 +17,7 @@ from tests.e2e.interrupting import let_nobody_interrupt
 from tests.e2e.pods import Broken, Pods, sample_mappings, simple
 from tests.e2e.reds import Red, red_lines, run_doctor
 from tests.e2e.settings import Settings, read
+from tests.services import building
 
 TOLD = pytest.StashKey[list[str]]()
 LEFT = "NOT CLEANED UP"
@@ -120,10 +121,7 @@ def hosts(suite: Hosts | None) -> Hosts:
 
 
 def mapping(name: str, namespace: str, interface_id: str, afu_id: str, mode: str) -> Json:
-    spec = {"interfaceId": interface_id, "afuId": afu_id, "mode": mode}
-    metadata = {"name": name, "namespace": namespace}
-    kind = "AcceleratorFunction"
-    return {"apiVersion": f"{DOMAIN}/v2", "kind": kind, "metadata": metadata, "spec": spec}
+    return building.function(name, mode, interface=interface_id, afu=afu_id, namespace=namespace)
 
 
 @pytest.fixture(scope="session")

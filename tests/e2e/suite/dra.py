@@ -10,7 +10,7 @@ from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, NLB0, NLB3
 from tests.e2e.api import Json, Place, place_of, until
 from tests.e2e.cluster import Cluster
-from tests.e2e.dra import GROUP, Driver, driver_of, require_claims, with_template
+from tests.e2e.dra import GROUP, Driver, claim_of, driver_of, require_claims, with_template
 from tests.e2e.hosts import CARDS, FUNCTION, Hosts
 from tests.e2e.pods import STAY, Pods, simple
 from tests.e2e.suite.conftest import mapping
@@ -145,12 +145,7 @@ def test_a_loaded_function_that_is_not_mapped_is_refused(driver: Driver, elsewhe
         if each["spec"].get("extendedResourceName") == FUNCTION
     ]
     request = {"name": "fpga", "exactly": {"deviceClassName": name}}
-    item = {
-        "apiVersion": GROUP,
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": "loaded", "namespace": elsewhere.namespace},
-        "spec": {"spec": {"devices": {"requests": [request]}}},
-    }
+    item = claim_of({"requests": [request]}, "loaded", elsewhere.namespace)
     elsewhere.cluster.api.create(item)
     made = elsewhere.create(with_template("unmapped", "loaded"))["metadata"]["name"]
     try:

@@ -11,7 +11,7 @@ from services.names import DEVICE_DOMAIN
 from simulator.devices import DeviceTree, vector_engine
 from tests.e2e.api import Json, Place, accelbind, until
 from tests.e2e.cluster import Cluster
-from tests.e2e.dra import GROUP, Driver, driver_of, require_claims
+from tests.e2e.dra import GROUP, Driver, claim_of, driver_of, require_claims
 from tests.e2e.hosts import CARDS, Hosts
 from tests.e2e.pods import STAY, Pods, simple
 from tests.e2e.suite.kubelet import restart
@@ -73,15 +73,8 @@ def request(name: str, of: str, **more: Any) -> Json:
 
 
 def put_claim(pods: Pods, kind: str, name: str, *requests: Json) -> None:
-    spec: Json = {"devices": {"requests": list(requests)}}
-    pods.cluster.api.create(
-        {
-            "apiVersion": GROUP,
-            "kind": kind,
-            "metadata": {"name": name, "namespace": pods.namespace},
-            "spec": {"spec": spec} if kind == "ResourceClaimTemplate" else spec,
-        }
-    )
+    devices = {"requests": list(requests)}
+    pods.cluster.api.create(claim_of(devices, name, pods.namespace, kind))
 
 
 def pod_with(name: str, script: str, source: Json, uses: Sequence[Json] = ()) -> Json:
@@ -183,7 +176,7 @@ def test_a_container_reads_the_metadata_of_its_own_request_only(pods: Pods, driv
     pods.tidy()
 
 
-def claim_of(pods: Pods, name: str) -> Json:
+def claim_of_pod(pods: Pods, name: str) -> Json:
     statuses = pods.get(name)["status"].get("resourceClaimStatuses") or [{}]
     place = Place(GROUP, "ResourceClaim", pods.namespace)
     return pods.cluster.api.find(place, statuses[0].get("resourceClaimName", "none")) or {}
@@ -237,14 +230,14 @@ def test_the_status_of_a_claim_says_which_device_it_has(pods: Pods, driver: Driv
     pods.begun(name)
 
     def look() -> Json:
-        devices = claim_of(pods, name)["status"].get("devices")
+        devices = claim_of_pod(pods, name)["status"].get("devices")
         assert devices, driver.hosts.told("dra")
         found: Json
         (found,) = devices
         return found
 
     device = until(look, seconds=pods.patience, what="the status of the claim")
-    (result,) = claim_of(pods, name)["status"]["allocation"]["devices"]["results"]
+    (result,) = claim_of_pod(pods, name)["status"]["allocation"]["devices"]["results"]
     assert device["shareID"] == result["shareID"]
     assert device["data"] == {"type": RANDOM, "card": "hw-random", "shares": 1}
     (condition,) = device["conditions"]

@@ -8,11 +8,10 @@ import httpx2
 import pytest
 import yaml
 
-from services.mappings.kinds import ACCELERATOR, TABLE
 from services.process.settings import UNIX
 from tests.e2e.api import Json, Place, accelbind, place_of, until
 from tests.e2e.cluster import GUARD_LABEL, Cluster, documents
-from tests.e2e.dra import GROUP, SLICES, require_claims
+from tests.e2e.dra import GROUP, SLICES, TEMPLATE, claim_of, device_class, name_of, require_claims
 from tests.e2e.hosts import Hosts
 from tests.e2e.pods import STAY, Pods, containers, simple
 from tests.support import python_module
@@ -43,11 +42,7 @@ def foreign(cluster: Cluster, hosts: Hosts, pods: Pods) -> Iterator[None]:
     where = (cluster.node, settings.api_server, settings.kubelet_dir, settings.cdi_dir)
     running = []
     for name in DRIVERS:
-        selector = {"cel": {"expression": f'device.driver == "{name}"'}}
-        metadata = {"name": name, "labels": cluster.labels}
-        spec = {"selectors": [selector]}
-        about = {"apiVersion": GROUP, "kind": "DeviceClass"}
-        cluster.put(about | {"metadata": metadata, "spec": spec})
+        cluster.put(device_class(name, cluster.labels))
         if name != RARE:  # no node has devices of that class
             command = python_module("tests.e2e.foreign_driver", name, *map(str, where))
             running.append(hosts.processes.start(command, name=name))
@@ -56,14 +51,7 @@ def foreign(cluster: Cluster, hosts: Hosts, pods: Pods) -> Iterator[None]:
         file.write_text(yaml.safe_dump(bundle))
         printed = accelbind("dra", "template", name, "-f", str(file), "-n", pods.namespace)
         cluster.api.create(yaml.safe_load(printed))
-        cluster.api.create(
-            {
-                "apiVersion": TABLE[ACCELERATOR].api_version,
-                "kind": ACCELERATOR,
-                "metadata": {"name": f"a-{name}", "namespace": pods.namespace},
-                "spec": {"target": {"claimTemplate": name}},
-            }
-        )
+        cluster.api.create(name_of(name, f"a-{name}", pods.namespace))
     until(lambda: _published(cluster, len(running)), seconds=60, what="slices of the drivers")
     yield
     for process in running:
@@ -156,12 +144,7 @@ def test_init_containers_and_sidecars_reuse_claims(pods: Pods) -> None:
 
 
 def test_a_name_without_its_template_waits_with_the_controllers_event(elsewhere: Pods) -> None:
-    accelerator = {
-        "apiVersion": TABLE[ACCELERATOR].api_version,
-        "kind": ACCELERATOR,
-        "metadata": {"name": "a-gpu", "namespace": elsewhere.namespace},
-        "spec": {"target": {"claimTemplate": "gpu"}},
-    }
+    accelerator = name_of("gpu", "a-gpu", elsewhere.namespace)
     elsewhere.cluster.api.create(accelerator)
     name = elsewhere.start(named(gpu=1))
     elsewhere.until_waiting(name, '"gpu" not found')
@@ -201,24 +184,10 @@ def guarded(cluster: Cluster, hosts: Hosts) -> Pods:
         about | {"kind": "ClusterRoleBinding", "roleRef": role, "subjects": [user]},
     ):
         cluster.put(item)
-    cluster.api.create(claim_of({"exactly": {"deviceClassName": GPU}}, namespace, "gpu"))
-    cluster.api.create(
-        {
-            "apiVersion": TABLE[ACCELERATOR].api_version,
-            "kind": ACCELERATOR,
-            "metadata": {"name": "a-gpu", "namespace": namespace},
-            "spec": {"target": {"claimTemplate": "gpu"}},
-        }
-    )
+    gpu = {"name": "r", "exactly": {"deviceClassName": GPU}}
+    cluster.api.create(claim_of({"requests": [gpu]}, "gpu", namespace))
+    cluster.api.create(name_of("gpu", "a-gpu", namespace))
     return Pods(cluster, namespace)
-
-
-def claim_of(request: Json, namespace: str, name: str, *, template: bool = True) -> Json:
-    spec: Json = {"devices": {"requests": [{"name": "r", **request}]}}
-    kind = "ResourceClaimTemplate" if template else "ResourceClaim"
-    metadata = {"name": name, "namespace": namespace}
-    spec = {"spec": spec} if template else spec
-    return {"apiVersion": GROUP, "kind": kind, "metadata": metadata, "spec": spec}
 
 
 def by_tenant(cluster: Cluster, item: Json, method: str = "POST") -> str:
@@ -247,7 +216,9 @@ def test_eight_ways_round_the_guard_of_claims_are_refused(guarded: Pods, pods: P
     cluster, namespace = guarded.cluster, guarded.namespace
 
     def claim(request: Json, *, template: bool = False) -> str:
-        return by_tenant(cluster, claim_of(request, namespace, "own", template=template))
+        kind = TEMPLATE if template else "ResourceClaim"
+        devices = {"requests": [{"name": "r", **request}]}
+        return by_tenant(cluster, claim_of(devices, "own", namespace, kind))
 
     def in_pod(limits: dict[str, int], **entry: str) -> str:
         item = guarded.fitted(simple("round", limits))
@@ -272,7 +243,8 @@ def test_eight_ways_round_the_guard_of_claims_are_refused(guarded: Pods, pods: P
     _says(in_pod({EXTENDED: 1}), f"{EXTENDED} is guarded")
     _says(in_pod({}, resourceClaimTemplateName="gpu"), "request a-gpu instead")
     _says(in_pod({}, resourceClaimName="anybodys"), "ResourceClaim/anybodys is guarded")
-    elsewhere = claim_of({"exactly": gpu}, pods.namespace, "of-elsewhere")
+    devices = {"requests": [{"name": "r", "exactly": gpu}]}
+    elsewhere = claim_of(devices, "of-elsewhere", pods.namespace)
     cluster.api.create(elsewhere)
     _says(in_pod({}, resourceClaimTemplateName="of-elsewhere"), NOT_BY_NAME)
     stored = cluster.api.get(place_of(elsewhere | {"metadata": {"namespace": namespace}}), "gpu")
