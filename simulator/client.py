@@ -1,18 +1,16 @@
 """A client of the API server for programs that ask one thing after the other, in any thread."""
 
-import asyncio
-import json
-import threading
-from collections.abc import Coroutine, Mapping
-from typing import Any, Self, TypeAlias, TypeVar
+from collections.abc import Mapping
+from typing import Any, Self, TypeAlias
 
-from services.kube.access import require_access
-from services.kube.client import ClusterClient, HttpResponse
+import httpx2
+
 from services.process.errors import ClusterError
+from services.process.settings import UNIX
 
 Json: TypeAlias = dict[str, Any]
 
-T = TypeVar("T")
+_SECONDS = 60.0
 
 
 class Refused(ClusterError):
@@ -25,32 +23,23 @@ class Refused(ClusterError):
         super().__init__(f"{what}: {code}: {self.text}")
 
 
-async def _client(api_server: str) -> ClusterClient:
-    """A client of the loop that this runs in."""
-    return ClusterClient(require_access(api_server))
-
-
 class Client:
-    """A client with an event loop of its own, in a thread."""
+    """A client at an address that asks for no credentials: a URL, or `unix:` and a path."""
 
     def __init__(self, api_server: str) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="api", daemon=True)
-        self._thread.start()
-        self._client = self._do(_client(api_server))
-        self.server: str = self._client.server
-
-    def _do(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        self.server = api_server
+        path = api_server.removeprefix(UNIX) if api_server.startswith(UNIX) else None
+        self._client = httpx2.Client(
+            transport=httpx2.HTTPTransport(uds=path),
+            base_url="http://localhost" if path else api_server,
+            timeout=_SECONDS,
+        )
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._do(self._client.aclose())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
-        self._loop.close()
+        self._client.close()
 
     def ask(
         self,
@@ -60,18 +49,22 @@ class Client:
         params: Mapping[str, str | int] | None = None,
         body: Json | None = None,
         content_type: str = "application/json",
+        headers: Mapping[str, str] | None = None,
     ) -> Json:
         """Make a request; returns the object of the answer (ClusterError if there is none)."""
-        sending = self._send(method, path, params=params, body=body, content_type=content_type)
-        answer = self._do(sending)
+        given = {"Content-Type": content_type, **(headers or {})}
+        answer = self._send(method, path, params=params, json=body, headers=given)
         try:
-            decoded = json.loads(answer.body) if answer.body else {}
+            decoded = answer.json() if answer.content else {}
         except ValueError:
-            decoded = {"message": answer.body[:300].decode(errors="replace")}
-        if answer.status >= 300:
-            raise Refused(f"{method} {path}", answer.status, decoded)
+            decoded = {"message": answer.text[:300]}
+        if not answer.is_success:
+            raise Refused(f"{method} {path}", answer.status_code, decoded)
         document: Json = decoded
         return document
 
-    async def _send(self, method: str, path: str, **given: Any) -> HttpResponse:  # noqa: ANN401 - those of ClusterClient.request
-        return await self._client.request(method, path, **given)
+    def _send(self, method: str, path: str, **given: Any) -> httpx2.Response:  # noqa: ANN401 - those of httpx2
+        try:
+            return self._client.request(method, path, **given)
+        except httpx2.HTTPError as error:
+            raise ClusterError(f"{method} {self.server}{path}: {error!r}") from error

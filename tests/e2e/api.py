@@ -1,12 +1,13 @@
 """The cluster's API for a suite that asks one thing after the other, or several from threads."""
 
-import asyncio
 import subprocess
+import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from services.kube.client import HttpResponse
+import httpx2
+
 from services.process.errors import ClusterError
 from simulator.client import Client, Json, Refused
 from tests.support import accelbind_command, clean_environment, eventually
@@ -80,21 +81,21 @@ class Api(Client):
 
     _has_answered = False
 
-    async def _send(self, method: str, path: str, **given: Any) -> HttpResponse:
+    def _send(self, method: str, path: str, **given: Any) -> httpx2.Response:
         left = TRIES
         while True:
             left -= 1
             try:
-                answer = await super()._send(method, path, **given)
+                answer = super()._send(method, path, **given)
             except ClusterError:
                 if not (left and self._has_answered and method in REPEATABLE):
                     raise
-                await asyncio.sleep(OUTAGE_PAUSE)  # for it to come back
+                time.sleep(OUTAGE_PAUSE)  # for it to come back
                 continue
             self._has_answered = True
-            if answer.status != BUSY or not left:
+            if answer.status_code != BUSY or not left:
                 return answer
-            await asyncio.sleep(answer.retry_after or 1)  # as it asks us to
+            time.sleep(int(answer.headers.get("Retry-After", 1)))  # as it asks us to
 
     def serves(self, api_version: str, plural: str) -> bool:
         root = "/apis" if "/" in api_version else "/api"

@@ -4,12 +4,10 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any, Final
 
-import httpx2
 import pytest
 import yaml
 
-from services.process.settings import UNIX
-from tests.e2e.api import Json, Place, accelbind, place_of, until
+from tests.e2e.api import Json, Place, Refused, accelbind, place_of, until
 from tests.e2e.cluster import GUARD_LABEL, Cluster, documents
 from tests.e2e.dra import GROUP, SLICES, TEMPLATE, claim_of, device_class, name_of, require_claims
 from tests.e2e.hosts import Hosts
@@ -193,17 +191,12 @@ def guarded(cluster: Cluster, hosts: Hosts) -> Pods:
 def by_tenant(cluster: Cluster, item: Json, method: str = "POST") -> str:
     """Why a tenant may not write an object; empty if it may."""
     path = place_of(item).path + (f"/{item['metadata']['name']}" if method == "PUT" else "")
-    server = cluster.settings.api_server
-    uds = server.removeprefix(UNIX) if server.startswith(UNIX) else None
-    with httpx2.Client(transport=httpx2.HTTPTransport(uds=uds)) as client:
-        base = "http://localhost" if uds else server
-        answer = client.request(
-            *(method, f"{base}{path}?dryRun=All"),
-            json=item,
-            headers={"Impersonate-User": TENANT},
-            timeout=30,
-        )
-    return "" if answer.is_success else str(answer.json()["message"])
+    tenant = {"Impersonate-User": TENANT}
+    try:
+        cluster.api.ask(method, path, params={"dryRun": "All"}, body=item, headers=tenant)
+    except Refused as error:
+        return error.text
+    return ""
 
 
 ANY_CLASS: Final = "may not use DeviceClass"
