@@ -16,8 +16,8 @@ from accelbind.published import add_published, read_published
 from services.admission.findings import ResourceUse, add_advertised, resource_uses
 from services.admission.mutate import Policy
 from services.devices.dra import API_VERSION
-from services.kube.client import FORBIDDEN, NOT_FOUND, BadStatus, ClusterClient, segment
-from services.kube.lists import MAX_SURVEY, list_objects
+from services.kube.client import FORBIDDEN, BadStatus, ClusterClient, segment
+from services.kube.lists import survey_objects
 from services.mappings.folder import FolderSnapshot, load_folder
 from services.mappings.index import MappingIndex, build_index
 from services.mappings.namespace import list_entries
@@ -84,15 +84,11 @@ async def survey(client: ClusterClient, policy: Policy, *, namespace: str | None
         """The results for the objects of a kind; None if they may not be listed."""
         about = {"apiVersion": kind.api_version, "kind": kind.kind}  # items of a list don't say it
         try:
-            return await list_objects(
-                client, kind.path(within), lambda obj: read(about | obj), most=MAX_SURVEY
-            )
+            return await survey_objects(client, kind.path(within), lambda obj: read(about | obj))
         except BadStatus as error:
             if error.status == FORBIDDEN:
                 result.missing.append(f"{kind.plural}: {error}")
                 return None
-            if error.status == NOT_FOUND:  # which means that the cluster does not serve the kind
-                return []
             raise
 
     nodes = await listed(

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import Final
 
-from accelbind.doctor.cluster import Cluster, Json
+from accelbind.doctor.cluster import Cluster
 from accelbind.doctor.model import Line, failed, ok, skipped, unseen, warning
 from accelbind.doctor.webhooks import our_hooks
-from services.kube.client import BadStatus, ClusterClient
-from services.kube.objects import try_create
+from accelbind.explain.dry_run import Denied, NotAsked, dry_run
+from services.pods.manifests import find_pods
 
 NAMESPACE: Final = "default"
 """Where a pod is tried: webhooks leave out kube-system."""
@@ -23,36 +23,22 @@ def check_served(cluster: Cluster) -> Iterator[Line]:
     if not hooks:
         yield skipped("there is no webhook configuration of accelbind")
         return
-    for hook in hooks:
-        if not hook.bundle:
-            text = f"{hook.label} has no caBundle: the API server does not trust the webhook"
-            yield failed(text, "accelbind certs run sets it: see its log")
-    if len({hook.bundle for hook in hooks}) > 1:
+    if len({str(hook.client.get("caBundle")) for hook in hooks}) > 1:
         yield warning("the entries of the webhook configurations trust different CAs", _RENEW)
-    refusal = cluster.query(lambda client: _try_pod(client, cluster.prefixes[0] + _NOBODY))
-    for name in dict.fromkeys(str(hook.entry.get("name")) for hook in hooks):
-        if f'webhook "{name}" denied' in refusal:
-            yield ok(f"the API server calls {name} and trusts its certificate")
+    limits = {cluster.prefixes[0] + _NOBODY: "1"}
+    container = {"name": "work", "image": "none", "resources": {"limits": limits}}
+    pod = {"kind": "Pod", "metadata": {"name": _NOBODY}, "spec": {"containers": [container]}}
+    (found,) = find_pods({"apiVersion": "v1", **pod})
+    match cluster.query(lambda client: dry_run(client, found, NAMESPACE)):
+        case Denied("webhook", author) if any(hook.name in author for hook in hooks):
+            yield ok(f"the API server calls {author} and trusts its certificate")
             return
-        if f'failed calling webhook "{name}"' in refusal:
-            yield failed(refusal, f"certificates: {_RENEW}; else see cluster.workloads")
+        case Denied("webhook-failed", author, text) if any(hook.name in author for hook in hooks):
+            yield failed(text, f"certificates: {_RENEW}; else see cluster.workloads")
             return
+        case Denied(message=text) | NotAsked(text):
+            reason = text
+        case _:
+            reason = "it was not sent to the webhook"
     text = f"a pod that the webhook refuses was tried in the namespace {NAMESPACE}"
-    yield unseen(f"{text}: {refusal or 'it was not sent to the webhook'}")
-
-
-async def _try_pod(client: ClusterClient, resource: str) -> str:
-    """Create a pod that requests an unknown name, as a dry run; returns why it is refused."""
-    container: Json = {"name": "work", "image": "none", "resources": {"limits": {resource: "1"}}}
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": _NOBODY},
-        "spec": {"containers": [container]},
-    }
-    path = f"/api/v1/namespaces/{NAMESPACE}/pods"
-    try:
-        await try_create(client, path, pod, manager=_NOBODY)
-    except BadStatus as error:
-        return str(error)
-    return ""
+    yield unseen(f"{text}: {reason}")

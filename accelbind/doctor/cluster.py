@@ -1,14 +1,15 @@
 """The cluster that all cluster checks of `accelbind doctor` share, and its API server."""
 
 from collections.abc import Awaitable, Callable, Iterator
+from functools import cached_property
 from typing import Any, Final, TypeAlias, TypeVar
 
-from accelbind.doctor.model import CheckTarget, Line, Unseen, ok, unseen
+from accelbind.doctor.model import Line, Unseen, ok, unseen
 from accelbind.kubectl import query
 from services.admission.mutate import Policy
 from services.kube.access import Access
-from services.kube.client import FORBIDDEN, NOT_FOUND, BadStatus, ClusterClient
-from services.kube.lists import MAX_SURVEY, decode_object, list_objects
+from services.kube.client import FORBIDDEN, BadStatus, ClusterClient
+from services.kube.lists import decode_object, survey_objects
 from services.mappings.kinds import ACCELERATOR, TABLE
 from services.names import DEVICE_DOMAIN, UNIT_RESOURCE
 from services.process.errors import ClusterError
@@ -17,18 +18,15 @@ from services.process.text import plain
 T = TypeVar("T")
 Json: TypeAlias = dict[str, Any]
 
-API_SERVER: Final = "cluster.api-server"
-"""The id of the check that says why the API server can't be queried."""
 APPLY: Final = (
     "apply the overlay again: kubectl apply --server-side -k OVERLAY, or run helm upgrade"
 )
 
 
-class Cluster(CheckTarget):
+class Cluster:
     """A cluster, whose methods raise `Unseen` for what we may not read, and `ClusterError`."""
 
     def __init__(self, access: Callable[[], Access], namespace: str, policy: Policy) -> None:
-        super().__init__()
         self.namespace = namespace
         self.policy = policy
         """The settings of the webhook."""
@@ -36,7 +34,13 @@ class Cluster(CheckTarget):
         """The domains of the names that the webhook replaces, with a slash."""
         self.resources = (*policy.prefixes, UNIT_RESOURCE, f"{DEVICE_DOMAIN}/")
         """How the names of our resources begin."""
-        self._access = access
+        self._find_access = access
+
+    @cached_property
+    def nodes(self) -> list[Json]:
+        """The nodes, as far as checks need them."""
+        # Whole nodes have about 20 KB each.
+        return self.items("/api/v1/nodes", _node_parts)
 
     def get(self, path: str) -> Json | None:
         """The object at a path, None if there is none."""
@@ -44,44 +48,21 @@ class Cluster(CheckTarget):
 
     def items(self, path: str, keep: Callable[[Json], Json | None] = dict) -> list[Json]:
         """The objects of a list, as far as `keep` returns them; none if it does not exist."""
-
-        async def work(client: ClusterClient) -> list[Json]:
-            try:
-                return await list_objects(client, path, keep, most=MAX_SURVEY)
-            except BadStatus as error:
-                if error.status == NOT_FOUND:
-                    return []
-                raise
-
-        return self.query(work)
+        return self.query(lambda client: survey_objects(client, path, keep))
 
     def query(self, work: Callable[[ClusterClient], Awaitable[T]]) -> T:
         """The result of a function that is given a client."""
-        # If the API server can't be reached, one check says why.
         try:
-            self.once(Cluster.read_version)
-        except ClusterError as error:
-            raise Unseen(f"cannot query the API server: see {API_SERVER}") from error
-        return self._query(work)
-
-    def read_version(self) -> str:
-        """The API server's version; empty if it is unknown."""
-        answer = self._query(lambda client: _get(client, "/version")) or {}
-        return plain(str(answer.get("gitVersion", "")))
-
-    def _find_access(self) -> Access:
-        return self._access()
-
-    def _query(self, work: Callable[[ClusterClient], Awaitable[T]]) -> T:
-        access = self.once(Cluster._find_access)
-
-        try:
-            return query(access, work)
+            return query(self._access, work)
         except ClusterError as error:
             status = error if isinstance(error, BadStatus) else error.__cause__
             if isinstance(status, BadStatus) and status.status == FORBIDDEN:
                 raise Unseen(str(error)) from error
             raise
+
+    @cached_property
+    def _access(self) -> Access:
+        return self._find_access()
 
 
 async def _get(client: ClusterClient, path: str) -> Json | None:
@@ -92,26 +73,24 @@ async def _get(client: ClusterClient, path: str) -> Json | None:
 def check_api_server(cluster: Cluster) -> Iterator[Line]:
     """Does the API server answer?"""
     try:
-        version = cluster.once(Cluster.read_version)
+        answer = cluster.get("/version") or {}
     except ClusterError as error:
         yield unseen(
             str(error), "check --kubeconfig and --context; kubectl get --raw /version should work"
         )
         return
-    yield ok(f"it answers: Kubernetes {version or 'of unknown version'}")
+    version = plain(str(answer.get("gitVersion") or "of unknown version"))
+    yield ok(f"it answers: Kubernetes {version}")
 
 
 def read_targets(cluster: Cluster) -> frozenset[str]:
     """The resources that Accelerators stand for. Raises as `Cluster.get`."""
-    kind = TABLE[ACCELERATOR]
-    specs = [
-        part(item, "spec") for item in cluster.items(f"/apis/{kind.api_version}/{kind.plural}")
-    ]
-    return frozenset(
-        str(named.get("resource"))
-        for spec in specs
-        for named in (part(spec, "target"), *(spec.get("alsoRequest") or ()))
-    )
+    kind, found = TABLE[ACCELERATOR], set[str]()
+    for item in cluster.items(f"/apis/{kind.api_version}/{kind.plural}"):
+        spec = part(item, "spec")
+        named = (part(spec, "target"), *(spec.get("alsoRequest") or ()))
+        found.update(str(each.get("resource")) for each in named)
+    return frozenset(found)
 
 
 def part(item: Json, *names: str) -> Json:
@@ -129,3 +108,12 @@ def name_of(item: Json) -> str:
 def full_name(item: Json) -> str:
     """Namespace and name of an object, for people."""
     return f"{plain(str(part(item, 'metadata').get('namespace')))}/{name_of(item)}"
+
+
+def _node_parts(node: Json) -> Json:
+    metadata, status = part(node, "metadata"), part(node, "status")
+    return {
+        "metadata": {name: metadata.get(name) for name in ("name", "labels")},
+        "spec": {"taints": part(node, "spec").get("taints")},
+        "status": {name: status.get(name) for name in ("capacity", "allocatable")},
+    }

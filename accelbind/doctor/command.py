@@ -1,13 +1,10 @@
-"""`accelbind doctor`: what is wrong with a node or a cluster, and what to do about it.
-
-The docstring of a check is the question that it answers.
-"""
+"""`accelbind doctor`: what is wrong with a node or a cluster, and what to do about it."""
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, Final, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
@@ -15,7 +12,6 @@ from accelbind.doctor import (
     certificates,
     cluster,
     device_types,
-    kubelet,
     node,
     policy,
     pools,
@@ -23,8 +19,8 @@ from accelbind.doctor import (
     webhooks,
     workloads,
 )
-from accelbind.doctor.cluster import API_SERVER, Cluster
-from accelbind.doctor.model import Check, CheckStatus, Line, Result, run_checks
+from accelbind.doctor.cluster import Cluster
+from accelbind.doctor.model import Check, CheckStatus, Result, run_check
 from accelbind.doctor.node import Node
 from accelbind.exits import Exit
 from accelbind.kubectl import NO_CLUSTER, Target, with_target
@@ -38,61 +34,38 @@ from services.process.errors import InvalidSettings
 from services.process.settings import PREFIX
 from webhook.settings import ReviewSettings
 
-S = TypeVar("S", Node, Cluster)
-Find: TypeAlias = Callable[[S], Iterable[Line]]
+T = TypeVar("T")
 
 _PREFIX: Final = "whose id starts with this; repeat it for more."
 Only = Annotated[list[str] | None, typer.Option(metavar="ID", help=f"Run only checks {_PREFIX}")]
 Skip = Annotated[list[str] | None, typer.Option(metavar="ID", help=f"Skip checks {_PREFIX}")]
 _NODE_FLAGS: Final = ("root", "kubelet_dir", "metrics_port", "device_types")
-_NODE_FOLDERS: Final = (
-    "/var/lib/kubelet/device-plugins",
-    *(driver.folder for driver in DRIVERS),
-)
+_NODE_FOLDERS: Final = ("/var/lib/kubelet/device-plugins", *(each.folder for each in DRIVERS))
 """Of which a node has one."""
 
 
-NODE: Final[Mapping[str, Find[Node]]] = {
+NODE: Final[Mapping[str, Check[Node]]] = {
     "node.devices": node.check_devices,
-    "node.kubelet": kubelet.check_kubelet,
     "node.vfio": device_types.check_vfio,
-    "node.plugin": kubelet.check_plugin,
+    "node.plugin": node.check_plugin,
 }
-
-CLUSTER: Final[Mapping[str, Find[Cluster]]] = {
-    cluster.API_SERVER: cluster.check_api_server,
+API_SERVER: Final = "cluster.api-server"
+CLUSTER: Final[Mapping[str, Check[Cluster]]] = {
+    API_SERVER: cluster.check_api_server,
     "cluster.workloads": workloads.check_workloads,
     "cluster.other-suites": workloads.check_other_suites,
     "cluster.pools": pools.check_pools,
     "cluster.webhooks": webhooks.check_webhooks,
     "cluster.served": certificates.check_served,
-    "cluster.claims": workloads.check_claims,
     "cluster.pending-pods": workloads.check_pending,
     "cluster.policy": policy.check_policy,
 }
 
 
-def checks_of(table: Mapping[str, Find[S]], subject: S) -> list[Check]:
-    """The checks of a node or a cluster."""
-    return [Check(key, question(find), partial(find, subject)) for key, find in table.items()]
-
-
-def question(find: object) -> str:
-    """The question that a check answers."""
-    return (find.__doc__ or "").rstrip(".")
-
-
 @with_settings(
     PluginSettings,
-    *("mode", "root", "kubelet_dir", "pod_logs_dir", "cdi_dir", "programming"),
-    *(
-        "device_types",
-        "resource_domain",
-        "allow_nodes",
-        "state_dir",
-        "metrics_host",
-        "metrics_port",
-    ),
+    *("mode", "root", "kubelet_dir", "pod_logs_dir", "cdi_dir", "programming", "device_types"),
+    *("resource_domain", "allow_nodes", "state_dir", "metrics_host", "metrics_port"),
     group="Node: as the plugin's",
     defaults={
         "mode": "as the plugin runs, or af",
@@ -118,10 +91,6 @@ def doctor(
     ] = False,
     only: Only = None,
     skip: Skip = None,
-    verbose: Annotated[
-        bool,
-        switch("--verbose", "-v", help="List all checks and all that they found."),
-    ] = False,
     output: Output = "text",
     namespace: Annotated[str, namespace_option("Where accelbind runs.", NAMESPACE)] = NAMESPACE,
     target: Target,
@@ -130,11 +99,11 @@ def doctor(
 ) -> None:
     """Find what is wrong with a node or a cluster, and what to do about it.
 
-    On a node it checks the devices, the kubelet, device types and the plugin. In a
-    cluster (with a kubeconfig) it checks workloads, nodes,
-    webhooks, certificates, other suites and pods that wait. It
-    changes nothing, needs no root, and reports what it could not check. For mappings
-    see accelbind check mappings.
+    On a node it checks the devices, device types and the plugin, which says whether
+    the kubelet accepts it. In a cluster (with a kubeconfig) it checks workloads,
+    nodes, webhooks, certificates, other suites and pods that wait. It changes
+    nothing, needs no root, and reports what it could not check. For mappings and
+    claims see accelbind check mappings.
 
     Each check has a fixed id and a state (ok, warning, failed, unseen, skipped).
 
@@ -147,22 +116,22 @@ def doctor(
       kubectl exec -n accelbind-system ds/accelbind-plugin -- accelbind doctor
       accelbind doctor --only node.kubelet --only node.plugin
     """
-    checks: list[Check] = []
+    checks: dict[str, Callable[[], Result]] = {}
     if on_node or (not on_cluster and _is_node(given)):
         options = load_settings(PluginSettings, given)
         named = {name for name, value in given.items() if value is not None}
-        checks += checks_of(NODE, Node(options, named))
+        checks |= _checks_of(NODE, Node(options, named))
     with contextlib.ExitStack() as stack:
         # The account of a pod on a node is the plugin's, which may not read what these checks need.
         known = target.is_chosen or (target.is_known and not checks)
         if on_cluster or target.is_named or (not on_node and known):
             policy = settings.policy()
             subject = Cluster(lambda: stack.enter_context(target.access()), namespace, policy)
-            checks += checks_of(CLUSTER, subject)
+            checks |= _checks_of(CLUSTER, subject)
         if not checks:
             raise InvalidSettings(f"this machine is not a node, and {NO_CLUSTER}, or use --node")
         results = _run(checks, only or (), skip or ())
-    print_result(output, show.document(results), show.lines(results, verbose=verbose))
+    print_result(output, show.document(results), show.lines(results))
     states = {result.state for result in results}
     if CheckStatus.FAILED in states:
         raise typer.Exit(Exit.NO)
@@ -170,25 +139,38 @@ def doctor(
         raise typer.Exit(Exit.UNKNOWN)
 
 
-def _run(checks: Sequence[Check], only: Sequence[str], skip: Sequence[str]) -> list[Result]:
+def _checks_of(table: Mapping[str, Check[T]], subject: T) -> dict[str, Callable[[], Result]]:
+    return {name: partial(run_check, name, check, subject) for name, check in table.items()}
+
+
+def _run(
+    checks: Mapping[str, Callable[[], Result]], only: Sequence[str], skip: Sequence[str]
+) -> list[Result]:
     for start in (*only, *skip):
-        if not any(check.id.startswith(start) for check in checks):
-            known = ", ".join(check.id for check in checks)
+        if not any(name.startswith(start) for name in checks):
             raise InvalidSettings(
-                f"no check that runs here is called {start!r}; these run: {known}"
+                f"no check that runs here is called {start!r}; these run: {', '.join(checks)}"
                 " (--node and --cluster choose others, --kubeconfig names a cluster)"
             )
     chosen = {
-        check.id
-        for check in checks
-        if (not only or check.id.startswith(tuple(only))) and not check.id.startswith(tuple(skip))
+        name
+        for name in checks
+        if (not only or name.startswith(tuple(only))) and not name.startswith(tuple(skip))
     }
     if not chosen:
         raise InvalidSettings("--only and --skip leave no check: skip fewer checks")
-    # It says why the others can't be made, also if it was not chosen.
-    cause = {API_SERVER} if any(each.startswith("cluster.") for each in chosen) else set()
-    results = run_checks([check for check in checks if check.id in chosen | cause])
-    return [each for each in results if each.id in chosen or each.state is CheckStatus.UNSEEN]
+    results = []
+    for name, check in checks.items():
+        # It says why the others can't be made, also if it was not chosen.
+        is_cause = name == API_SERVER and any(each in CLUSTER for each in chosen)
+        if name not in chosen and not is_cause:
+            continue
+        result = check()
+        if name in chosen or result.state is CheckStatus.UNSEEN:
+            results.append(result)
+        if is_cause and result.state is CheckStatus.UNSEEN:
+            break  # the checks of the cluster come last
+    return results
 
 
 def _is_node(given: dict[str, Any]) -> bool:

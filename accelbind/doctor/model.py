@@ -1,13 +1,13 @@
-"""Checks of `accelbind doctor`, and how they are run.
+"""Checks of `accelbind doctor`, and how one is run.
 
 A check is a stable id, and a function that takes a subject (a node, a cluster) and yields lines.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Any, Final, Self, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from services.process.errors import AccelbindError
 
@@ -43,6 +43,8 @@ class Line:
     """What to do about it; every failed line has it."""
 
 
+Check: TypeAlias = Callable[[T], Iterable[Line]]
+
 ok = partial(Line, CheckStatus.OK)
 failed = partial(Line, CheckStatus.FAILED)
 warning = partial(Line, CheckStatus.WARNING)
@@ -54,44 +56,14 @@ class Unseen(AccelbindError):
     """Something that a check needs can't be read; the text says what is missing."""
 
 
-class CheckTarget:
-    """The node or cluster that is checked, with the values that several checks need."""
-
-    def __init__(self) -> None:
-        self._values: dict[Any, tuple[Any, AccelbindError | None]] = {}
-
-    def once(self, make: Callable[[Self], T]) -> T:
-        """The result or the error of a function of this subject, which is called once."""
-        if make not in self._values:
-            try:
-                self._values[make] = make(self), None
-            except AccelbindError as error:
-                self._values[make] = None, error
-        value: T
-        value, failure = self._values[make]
-        if failure:
-            raise failure
-        return value
-
-
 @dataclass(frozen=True, slots=True)
-class Check:
-    """A question about a subject."""
+class Result:
+    """The lines of a check, at least one."""
 
     id: str
     """Scripts name it."""
     title: str
-    find: Callable[[], Iterable[Line]]
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """The lines of a check."""
-
-    id: str
-    title: str
     lines: Sequence[Line]
-    """At least one."""
 
     @property
     def state(self) -> CheckStatus:
@@ -99,22 +71,20 @@ class Result:
         return max((line.state for line in self.lines), key=_ORDER.index)
 
 
-def run_checks(checks: Sequence[Check]) -> list[Result]:
-    """Run checks one after the other."""
-    return [Result(check.id, check.title, [*_lines(check)]) for check in checks]
-
-
-def _lines(check: Check) -> Iterator[Line]:
-    is_silent = True
+def run_check(name: str, check: Check[T], subject: T) -> Result:
+    """The result of one check, whose docstring is the question that it answers."""
+    lines: list[Line] = []
     try:
-        for line in check.find():
-            is_silent = False
-            yield line
-    except Exception as error:  # noqa: BLE001 - one check's error must not hide other checks
-        yield _line(error)
-        return
-    if is_silent:
-        yield ok("no problems found")
+        lines.extend(check(subject))
+    # One check's error must hide neither others, nor the lines before it.
+    except Exception as error:  # noqa: BLE001
+        lines.append(_line(error))
+    return Result(name, question(check), lines or [ok("no problems found")])
+
+
+def question(check: object) -> str:
+    """The question that a check answers."""
+    return (check.__doc__ or "").rstrip(".")
 
 
 def _line(error: Exception) -> Line:

@@ -1,38 +1,41 @@
-"""What `accelbind doctor` checks about devices, and the node that all node checks share."""
+"""Checks of `accelbind doctor`: a node's devices and plugin."""
 
+import contextlib
+import socket
 from collections.abc import Collection, Iterator
+from functools import cached_property
+from http import HTTPStatus
+from pathlib import Path
 from typing import Final
 
 from accelbind.devices import DeviceSource
-from accelbind.doctor.model import AS_ROOT, CheckTarget, Line, failed, ok, unseen, warning
+from accelbind.doctor.model import AS_ROOT, Line, failed, ok, unseen, warning
 from accelbind.plain_port import NoAnswer, PlainPort
 from plugin.settings import PluginSettings
 from services.devices.ofs import IN_USE
 from services.devices.reasons import remedy
 from services.devices.types.build import NOT_MATCHED
 from services.devices.types.misses import MATCHES_NOTHING
+from services.kubelet.sockets import PLUGIN_SOCKET, plugins_folder
 from services.node.table import Table
 from services.process.text import count, plain
 
+CONNECT_SECONDS: Final = 2.0
 _SHOWN: Final = "accelbind devices shows the devices that are known"
 _MISSED: Final = "correct its match; if this node has no such device, nothing"
 
 
-class Node(CheckTarget):
+class Node:
     """A node, and the names of the settings that were given for it."""
 
     def __init__(self, options: PluginSettings, given: Collection[str] = ()) -> None:
-        super().__init__()
         self.options = options
         self.plugin = PlainPort.of(options)
         self._given = given
 
-    @property
+    @cached_property
     def table(self) -> Table:
         """The devices: those of the plugin, or without one those that files show."""
-        return self.once(Node._read)
-
-    def _read(self) -> Table:
         source = DeviceSource(self.options, self._given, None, files=True)
         if "device_types" in self._given:  # a running plugin has its own
             return source.read()
@@ -65,3 +68,46 @@ def check_devices(node: Node) -> Iterator[Line]:
 
 def _unless_denied(line: Line) -> Line:
     return unseen(line.what, AS_ROOT) if "Permission denied" in line.what else line
+
+
+def check_plugin(node: Node) -> Iterator[Line]:
+    """Is the plugin alive, and registered with the kubelet?"""
+    for path, todo in (
+        ("/healthz", "restart the plugin: its own sockets hang"),
+        ("/readyz", "see the plugin's log, and journalctl -u kubelet"),
+    ):
+        try:
+            status, answer = node.plugin.get(path)
+        except NoAnswer as error:
+            yield _unreachable(node, error)
+            return
+        answered = plain("; ".join(answer.decode(errors="replace").strip().splitlines()), 600)
+        text = f"{node.plugin}{path}: {answered}"
+        yield ok(text) if status == HTTPStatus.OK else failed(text, todo)
+
+
+def _unreachable(node: Node, error: NoAnswer) -> Line:
+    folder = plugins_folder(node.options.kubelet_dir)
+    with contextlib.suppress(FileNotFoundError):  # no kubelet has run here
+        sockets = (each for each in folder.iterdir() if PLUGIN_SOCKET.fullmatch(each.name))
+        # In a pod the plugin's port is at the pod's address.
+        if any(map(_is_served, sockets)):
+            return unseen(
+                f"a plugin serves in {folder}, but does not answer on {node.plugin}: {error}",
+                "run the doctor in its pod: kubectl exec -n accelbind-system ds/accelbind-plugin"
+                " -- accelbind doctor; or give the pod's address as --metrics-host",
+            )
+    return failed(
+        f"no plugin answers on {node.plugin} ({error}), and none serves in {folder}",
+        "start it (manifests/overlays, or accelbind plugin); if it runs, check --metrics-port and"
+        " --kubelet-dir",
+    )
+
+
+def _is_served(path: Path) -> bool:
+    # A plugin that was killed leaves its sockets behind.
+    with contextlib.suppress(ConnectionRefusedError), socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(CONNECT_SECONDS)
+        probe.connect(str(path))
+        return True
+    return False

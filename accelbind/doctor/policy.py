@@ -1,5 +1,6 @@
 """Checks of `accelbind doctor`: the account of `accelbind certs run`."""
 
+import contextlib
 from collections.abc import Iterator
 from typing import Final
 
@@ -21,13 +22,11 @@ POLICIES: Final = {
 
 def check_policy(cluster: Cluster) -> Iterator[Line]:
     """Can the account accelbind-certs change only caBundle?"""
-    try:
-        account = f"/api/v1/namespaces/{cluster.namespace}/serviceaccounts/{CERTS}"
+    account = f"/api/v1/namespaces/{cluster.namespace}/serviceaccounts/{CERTS}"
+    with contextlib.suppress(Unseen):  # it may exist
         if cluster.get(account) is None:
             yield skipped(f"there is no account {CERTS} in namespace {cluster.namespace}")
             return
-    except Unseen:
-        pass  # it may exist
     specs = [
         part(each, "spec") for each in cluster.items(f"{GROUP}/validatingadmissionpolicybindings")
     ]

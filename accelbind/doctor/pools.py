@@ -1,20 +1,16 @@
 """Checks of `accelbind doctor`: whether plugins cover the nodes, and what these say."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from accelbind.doctor.cluster import APPLY, Cluster, Json, name_of, part
 from accelbind.doctor.model import Line, failed, ok, skipped, warning
-from accelbind.doctor.workloads import PLUGIN_CONTAINER, is_pool, read_nodes
 from accelbind.fleet.reading import Fleet, FleetNode, read_fleet
-from plugin.mode import ANNOTATED, ANNOTATION
 from services.devices.model import PluginMode
 from services.devices.ofs import IN_USE
 from services.kubelet.values import HEALTHY
 from services.names import REGION_PREFIX
-from services.node.table import FROM_PLUGIN
-from services.process.settings import variable
 from services.process.text import count, listing, plain
 
 LABEL: Final = "accelbind.dev/plugin"
@@ -25,36 +21,22 @@ _DEVICES: Final = "accelbind devices --cluster --node"
 
 def check_pools(cluster: Cluster) -> Iterator[Line]:
     """Does a plugin cover each node with accelerators, and what do the plugins say?"""
-    nodes = {name_of(each): each for each in cluster.once(read_nodes)}
     path = f"/apis/apps/v1/namespaces/{cluster.namespace}/daemonsets"
-    pools = {name_of(each): each for each in cluster.items(path) if is_pool(each)}
+    pools = [name_of(each) for each in cluster.items(path) if _is_pool(each)]
     fleet = cluster.query(read_fleet)
     covered = [each for each in fleet.nodes if each.pod]
-    uncovered = _uncovered(cluster, nodes, fleet)
-    if not pools:
-        yield _without_pools(cluster.namespace, uncovered)
-        return
+    uncovered = _uncovered(cluster, fleet)
     if uncovered:
-        taints = {
-            f"{taint.get('key')}:{taint.get('effect')}"
-            for name in uncovered
-            for taint in part(nodes.get(name, {}), "spec").get("taints") or ()
-        }
-        tainted = f" (taints: {', '.join(sorted(taints))})" if taints else ""
-        yield failed(
-            f"no plugin has a pod on {_list_nodes(uncovered)} with accelerators or the label"
-            f" {LABEL}{plain(tainted)}",
-            f"kubectl label node {' '.join(uncovered)} {LABEL}=true, tolerate their taints"
-            " (component tolerate-taints tolerates all), and see what else the node selector or"
-            f" affinity of {', '.join(pools)} requires",
-        )
+        yield _uncovered_line(cluster, uncovered, pools)
+    elif not pools:
+        yield skipped(f"there is no plugin DaemonSet in namespace {cluster.namespace}")
+        return
     for each in covered:
         yield from _said(each)
-        yield from _other_mode(each, nodes.get(each.node, {}), pools.get(each.pool, {}))
     yield from _shared_regions(covered)
     for problem in fleet.problems:
         yield skipped(f"modes and devices are not checked: {plain(problem)}")
-    if not any(_offers(cluster, each) for each in fleet.nodes) and not uncovered:
+    if not any(map(_offers, fleet.nodes)) and not uncovered:
         # Without answers, the resources of other domains are unknown.
         line = warning if fleet.problems else failed
         yield line(
@@ -66,12 +48,18 @@ def check_pools(cluster: Cluster) -> Iterator[Line]:
         yield ok(f"plugins cover {count(len(covered), 'node')}")
 
 
-def _uncovered(cluster: Cluster, nodes: Mapping[str, Json], fleet: Fleet) -> list[str]:
+def _is_pool(daemonset: Json) -> bool:
+    """Whether it is one of the plugin or of the DRA driver."""
+    containers = part(daemonset, "spec", "template", "spec").get("containers") or ()
+    return any(each.get("name") == "plugin" for each in containers)
+
+
+def _uncovered(cluster: Cluster, fleet: Fleet) -> list[str]:
     # The kubelet counts devices for minutes after a plugin has ended: so a node that lost it, by an
     # upgrade or with its label, is found.
     wanted = {
-        name
-        for name, node in nodes.items()
+        name_of(node)
+        for node in cluster.nodes
         if part(node, "metadata", "labels").get(LABEL) == "true"
         or any(
             key.startswith(cluster.resources) and str(amount) != "0"
@@ -80,6 +68,28 @@ def _uncovered(cluster: Cluster, nodes: Mapping[str, Json], fleet: Fleet) -> lis
     }
     wanted |= {each.node for each in fleet.nodes if each.devices}
     return sorted(wanted - {each.node for each in fleet.nodes if each.pod})
+
+
+def _uncovered_line(cluster: Cluster, names: Sequence[str], pools: Sequence[str]) -> Line:
+    taints = {
+        f"{taint.get('key')}:{taint.get('effect')}"
+        for node in cluster.nodes
+        if name_of(node) in names
+        for taint in part(node, "spec").get("taints") or ()
+    }
+    tainted = f" (taints: {', '.join(sorted(taints))})" if taints else ""
+    todo = (
+        f"kubectl label node {' '.join(names)} {LABEL}=true, tolerate their taints (component"
+        " tolerate-taints tolerates all), and see what else the node selector or affinity of"
+        f" {', '.join(pools)} requires"
+    )
+    if not pools:
+        todo = f"if accelbind runs in another namespace, name it with -n; else {APPLY}"
+    return failed(
+        f"no plugin of namespace {cluster.namespace} has a pod on {_list_nodes(names)} with"
+        f" accelerators or the label {LABEL}{plain(tainted)}",
+        todo,
+    )
 
 
 def _said(node: FleetNode) -> Iterator[Line]:
@@ -95,64 +105,32 @@ def _said(node: FleetNode) -> Iterator[Line]:
         yield warning(text, f"{_DEVICES} {node.node} --devices --unhealthy")
 
 
-def _other_mode(found: FleetNode, node: Json, pool: Json) -> Iterator[Line]:
-    # A plugin reads its node's mode when it starts.
-    annotation = part(node, "metadata", "annotations").get(ANNOTATION)
-    mode = str(annotation) if annotation in ANNOTATED else _mode_of(pool)
-    if found.source == FROM_PLUGIN and mode != found.mode:
-        namespace, _, name = found.pod.partition("/")
-        yield warning(
-            f"node {found.node} is to serve mode {mode}, and its plugin serves {found.mode}, as"
-            " when it started",
-            f"drain the node, and restart its plugin: kubectl -n {namespace} delete pod {name}",
-        )
-
-
-def _mode_of(pool: Json) -> str:
-    """The mode of the plugins of a DaemonSet on nodes without an annotation."""
-    variables = (
-        each
-        for container in part(pool, "spec", "template", "spec").get("containers") or ()
-        if container.get("name") == PLUGIN_CONTAINER
-        for each in container.get("env") or ()
-    )
-    values = (each.get("value") for each in variables if each.get("name") == variable("mode"))
-    return str(next(values, None) or PluginMode.AF)
+def _offers(node: FleetNode) -> bool:
+    # If it has devices, a plugin has left there what the kubelet still counts.
+    if node.devices:
+        return any(row.health == HEALTHY for row in node.devices)
+    return any(node.counted.values())
 
 
 def _shared_regions(nodes: Sequence[FleetNode]) -> Iterator[Line]:
     # A region's resource has one name in both modes.
-    by_mode: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    offered: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for node in nodes:
-        for resource in sorted({row.resource for row in node.devices}):
-            if resource.startswith(REGION_PREFIX):
-                by_mode[node.mode][resource].append(node.node)
-    programmed, developed = by_mode[PluginMode.REGION], by_mode[PluginMode.REGIONDEVEL]
-    for resource in sorted(programmed.keys() & developed.keys()):
-        yield warning(
-            f"{plain(resource)} is offered in mode region ({_list_nodes(programmed[resource])}) and"
-            f" in mode regiondevel ({_list_nodes(developed[resource])}): a pod for one mode can be"
-            " scheduled to the other, where it does not start and keeps the device; with"
-            " --enforce-mappings=never a pod for mode region starts there and can program the"
-            " region",
-            "use one of these modes per interface ID, or node selectors in the pods: docs/pools.md",
-        )
-
-
-def _offers(cluster: Cluster, node: FleetNode) -> bool:
-    # If it publishes devices, a plugin has left there what the kubelet still counts.
-    if node.devices:
-        return any(row.health == HEALTHY for row in node.devices)
-    return any(key.startswith(cluster.resources) and each for key, each in node.counted.items())
-
-
-def _without_pools(namespace: str, names: Sequence[str]) -> Line:
-    missing = f"there is no plugin DaemonSet in namespace {namespace}"
-    if not names:
-        return skipped(missing)
-    verb = "has" if len(names) == 1 else "have"
-    todo = f"if accelbind runs in another namespace, name it with -n; else {APPLY}"
-    return failed(f"{missing}, but {_list_nodes(names)} {verb} accelerators", todo)
+        for row in node.devices:
+            if row.resource.startswith(REGION_PREFIX):
+                offered[row.resource][node.mode].add(node.node)
+    for resource, by_mode in sorted(offered.items()):
+        modes = [each for each in (PluginMode.REGION, PluginMode.REGIONDEVEL) if each in by_mode]
+        if len(modes) > 1:
+            places = [f"{mode} ({_list_nodes(sorted(by_mode[mode]))})" for mode in modes]
+            yield warning(
+                f"{plain(resource)} is offered in mode {' and in mode '.join(places)}: a pod for"
+                " one mode can be scheduled to the other, where it does not start and keeps the"
+                " device; with --enforce-mappings=never a pod for mode region starts there and can"
+                " program the region",
+                "use one of these modes per interface ID, or node selectors in the pods:"
+                " docs/pools.md",
+            )
 
 
 def _list_nodes(names: Sequence[str]) -> str:

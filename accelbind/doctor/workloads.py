@@ -4,13 +4,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from accelbind.claim_objects import list_claim_objects, names_claims
 from accelbind.doctor.cluster import Cluster, Json, full_name, name_of, part, read_targets
 from accelbind.doctor.model import Line, Unseen, failed, ok, skipped, unseen, warning
 from accelbind.doctor.webhooks import other_hooks
 from accelbind.published import CLASSES, SLICES, Published, read_published
-from accelbind.survey import read_index
-from services.admission.findings import Code, add_advertised, check
+from services.admission.findings import add_advertised
 from services.admission.patch import decode_note
 from services.admission.requested import OWN
 from services.mappings.accelerator import DEVICE_CLASS
@@ -18,9 +16,6 @@ from services.pods.pod import REQUESTED_ANNOTATION
 from services.process.text import plain
 
 _OTHER_PLUGINS: Final = ("intel-fpga-plugin", "accelerator-device-plugin", "fpgadeviceplugin")
-
-PLUGIN_CONTAINER: Final = "plugin"
-"""The container of the plugin's and the DRA driver's pods."""
 
 PENDING: Final = "Pending"
 _START_PROBLEMS: Final = ("PreStartContainer", "Allocate failed", "device plugin")
@@ -36,13 +31,18 @@ def check_workloads(cluster: Cluster) -> Iterator[Line]:
         for kind in ("Deployment", "DaemonSet")
         for item in cluster.items(f"/apis/apps/v1/namespaces/{namespace}/{kind.lower()}s")
     ]
-    # Nodes are in one of several pools, and some pools are for nodes that come later.
-    has_nodes = any(is_pool(item) and _wanted(kind, item) for kind, item in items)
-    lines = [
-        _workload_line(kind, item, namespace, may_be_empty=has_nodes and is_pool(item))
-        for kind, item in items
-    ]
-    yield from lines or [skipped(f"nothing runs in namespace {namespace} (see --namespace)")]
+    if not items:
+        yield skipped(f"nothing runs in namespace {namespace} (see --namespace)")
+    for kind, item in items:
+        name, status = name_of(item), part(item, "status")
+        if kind == "DaemonSet":
+            ready, wanted = status.get("numberReady"), status.get("desiredNumberScheduled")
+        else:
+            ready, wanted = status.get("readyReplicas"), part(item, "spec").get("replicas", 1)
+        ready, wanted = ready or 0, wanted or 0
+        line = ok if ready >= wanted else failed
+        todo = "" if ready >= wanted else f"kubectl describe {kind.lower()} -n {namespace} {name}"
+        yield line(f"{kind} {name}: {ready} of {wanted} ready", todo)
 
 
 def check_other_suites(cluster: Cluster) -> Iterator[Line]:
@@ -64,76 +64,6 @@ def check_other_suites(cluster: Cluster) -> Iterator[Line]:
             f"{label} changes FPGA pods too",
             "remove it (docs/migration.md): only one webhook can replace names",
         )
-
-
-def read_nodes(cluster: Cluster) -> list[Json]:
-    """The nodes, as far as checks need them. Raises as `Cluster.get`."""
-    # Whole nodes have about 20 KB each.
-    return cluster.items("/api/v1/nodes", _node_parts)
-
-
-def read_offered(cluster: Cluster) -> Published:
-    """The devices that nodes offer by DRA. Raises as `Cluster.get`."""
-    return read_published(cluster.items(SLICES), cluster.items(CLASSES))
-
-
-def is_pool(item: Json) -> bool:
-    """Whether a workload is a DaemonSet of the plugin or of the DRA driver."""
-    containers = part(item, "spec", "template", "spec").get("containers") or ()
-    return any(each.get("name") == PLUGIN_CONTAINER for each in containers)
-
-
-def _wanted(kind: str, item: Json) -> int:
-    if kind == "DaemonSet":
-        return int(part(item, "status").get("desiredNumberScheduled") or 0)
-    return int(part(item, "spec").get("replicas", 1))
-
-
-def _workload_line(kind: str, item: Json, namespace: str, *, may_be_empty: bool) -> Line:
-    name, status, wanted = name_of(item), part(item, "status"), _wanted(kind, item)
-    ready = status.get("numberReady" if kind == "DaemonSet" else "readyReplicas") or 0
-    text = f"{kind} {name}: {ready} of {wanted} ready"
-    if ready < wanted:
-        return failed(text, f"kubectl describe {kind.lower()} -n {namespace} {name}")
-    if not wanted and may_be_empty:
-        return ok(f"{kind} {name}: no node is in this pool")
-    if not wanted:
-        return warning(text, "label a node for its selector, or scale it up")
-    return ok(text)
-
-
-def _node_parts(node: Json) -> Json:
-    metadata, status = part(node, "metadata"), part(node, "status")
-    return {
-        "metadata": {name: metadata.get(name) for name in ("name", "annotations", "labels")},
-        "spec": {"taints": part(node, "spec").get("taints")},
-        "status": {name: status.get(name) for name in ("capacity", "allocatable")},
-    }
-
-
-def waiting_reasons(pod: Json) -> Iterator[str]:
-    """Why containers of a pod wait, one clause each."""
-    status = part(pod, "status")
-    for key in ("initContainerStatuses", "containerStatuses"):
-        for one in status.get(key) or ():
-            waiting = part(one, "state", "waiting")
-            if waiting.get("reason"):
-                yield f"{one.get('name')}: {waiting['reason']}: {waiting.get('message', '')}"
-
-
-def check_claims(cluster: Cluster) -> Iterator[Line]:
-    """Do names of claims have their templates, classes and devices?"""
-    index = cluster.query(lambda client: read_index(client, [None]))
-    if not names_claims(index):
-        yield ok("no Accelerator stands for claims")
-        return
-    _, objects = cluster.query(lambda client: list_claim_objects(client, [None]))
-    findings = check(index, policy=cluster.policy, claim_problem=objects.problem)
-    for each in findings:
-        if each.code == Code.CLAIMS:
-            text = f"{each.subject} of namespace {plain(each.namespace)}: {each.text}"
-            yield warning(text, "docs/accelerators.md, Names of claims")
-    yield ok("Accelerators that stand for claims were checked")
 
 
 # Pods --------------------------------------------------------------------------------
@@ -159,10 +89,9 @@ def read_pods(
 
 def check_pending(cluster: Cluster) -> Iterator[Line]:
     """Is no pod stuck that requests an accelerator?"""
-    cluster.once(read_nodes)  # without them nothing is checked
     targets: frozenset[str] = frozenset()
     try:
-        targets = cluster.once(read_targets)
+        targets = read_targets(cluster)
     except Unseen as error:
         yield unseen(f"pods with what Accelerators stand for, unless the webhook noted it: {error}")
     pending = read_pods(cluster, targets)
@@ -175,9 +104,9 @@ def check_pending(cluster: Cluster) -> Iterator[Line]:
 def waiting_lines(cluster: Cluster, pending: Iterable[Json]) -> Iterator[tuple[Json, Line]]:
     """Yield why pods of `read_pods` wait, each with its pod. Raises as `Cluster.get`."""
     totals: dict[str, int] = {}
-    for node in cluster.once(read_nodes):
+    for node in cluster.nodes:
         add_advertised(totals, node, (), others=True)
-    published = cluster.once(read_offered)
+    published = read_published(cluster.items(SLICES), cluster.items(CLASSES))
     for amounts in published.by_node.values():
         for key, number in amounts.items():
             totals[key] = totals.get(key, 0) + number
@@ -195,42 +124,43 @@ def waiting_lines(cluster: Cluster, pending: Iterable[Json]) -> Iterator[tuple[J
 def _unscheduled_line(
     cluster: Cluster, pod: Json, key: str, totals: dict[str, int], published: Published
 ) -> Line:
-    waits = f"pod {full_name(pod)} waits for {plain(key)}"
-    is_ours = key.startswith(cluster.resources)
+    line, todo = failed, _OTHER_PLUGIN
+    is_ours, number = key.startswith(cluster.resources), totals.get(key, 0)
     by_dra = sum(amounts.get(key, 0) for amounts in published.by_node.values())
-    if by_dra and totals[key] == by_dra and key not in published.classes:
-        return failed(
-            f"{waits}, which nodes offer by DRA, but no DeviceClass has it",
-            "make the classes: accelbind dra classes | kubectl apply -f -",
-        )
-    if totals.get(key):
-        return warning(
-            f"{waits}, of which nodes have {totals[key]}: {_scheduler_message(pod)}",
-            "accelbind devices on their nodes shows who has them" if is_ours else _SCHEDULER,
-        )
-    if key in published.of_others or key.startswith(DEVICE_CLASS):
-        return warning(f"{waits}, of a DeviceClass: {_scheduler_message(pod)}", _SCHEDULER)
-    if key in totals:
-        return failed(
-            f"{waits}, of which no node has a healthy one",
-            "run accelbind doctor on the nodes that know it" if is_ours else _OTHER_PLUGIN,
-        )
-    if cluster.policy.is_logical(key):
-        return failed(
-            f"{waits}, a name that no webhook has replaced",
-            "fix cluster.webhooks, then delete the pod and create it again",
-        )
-    advice = "add a node with such a card, in the right mode"
-    return failed(f"{waits}, which no node knows", advice if is_ours else _OTHER_PLUGIN)
+    if number and number == by_dra and key not in published.classes:
+        text = "which nodes offer by DRA, but no DeviceClass has it"
+        todo = "make the classes: accelbind dra classes | kubectl apply -f -"
+    elif number:
+        line, text = warning, f"of which nodes have {number}: {_scheduler_message(pod)}"
+        todo = "accelbind devices on their nodes shows who has them" if is_ours else _SCHEDULER
+    elif key in published.of_others or key.startswith(DEVICE_CLASS):
+        line, text = warning, f"of a DeviceClass: {_scheduler_message(pod)}"
+        todo = _SCHEDULER
+    elif key in totals:
+        text = "of which no node has a healthy one"
+        if is_ours:
+            todo = "run accelbind doctor on the nodes that know it"
+    elif cluster.policy.is_logical(key):
+        text = "a name that no webhook has replaced"
+        todo = "fix cluster.webhooks, then delete the pod and create it again"
+    else:
+        text = "which no node knows"
+        if is_ours:
+            todo = "add a node with such a card, in the right mode"
+    return line(f"pod {full_name(pod)} waits for {plain(key)}, {text}", todo)
 
 
 def _starting_lines(pod: Json) -> Iterator[Line]:
-    for reason in waiting_reasons(pod):
-        if any(word in reason for word in _START_PROBLEMS):  # others are not about a device
-            yield failed(
-                f"pod {full_name(pod)} does not start: {plain(reason, 600)}",
-                "run accelbind doctor on its node; see the plugin's log",
-            )
+    status = part(pod, "status")
+    for key in ("initContainerStatuses", "containerStatuses"):
+        for one in status.get(key) or ():
+            waiting = part(one, "state", "waiting")
+            reason = f"{one.get('name')}: {waiting.get('reason')}: {waiting.get('message')}"
+            if any(word in reason for word in _START_PROBLEMS):  # others are not about a device
+                yield failed(
+                    f"pod {full_name(pod)} does not start: {plain(reason, 600)}",
+                    "run accelbind doctor on its node; see the plugin's log",
+                )
 
 
 def _scheduler_message(pod: Json) -> str:

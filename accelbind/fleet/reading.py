@@ -8,7 +8,7 @@ still counts is in the Node.
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final, TypeAlias, TypeVar
@@ -20,17 +20,19 @@ from accelbind.survey import ENDED
 from certs.settings import NAMESPACE
 from plugin.dra.slices import UNHEALTHY as TAINT
 from plugin.dra.slices import read_attributes
+from plugin.mode import ANNOTATED, ANNOTATION
 from services.containers.holders import FPGA_RESOURCES, Holder
 from services.devices.dra import API_VERSION, CARD, DRIVER, FPGA, NUMA_NODE, PCI_BUS_ID
-from services.kube.client import FORBIDDEN, NOT_FOUND, BadStatus, ClusterClient, Status, segment
-from services.kube.lists import MAX_SURVEY, list_objects
+from services.kube.client import FORBIDDEN, BadStatus, ClusterClient, Status, segment
+from services.kube.lists import survey_objects
 from services.kubelet.values import HEALTHY, UNHEALTHY
 from services.names import DEVICE_DOMAIN
-from services.node.table import Row, Table
+from services.node.table import FROM_PLUGIN, Row, Table
 from services.pods.requests import parse_count
 from services.process.errors import ClusterError, InvalidQuantity
 from services.process.json import UNREADABLE
 from services.process.problem import Problem
+from services.process.settings import variable
 from services.process.text import plain
 
 T = TypeVar("T")
@@ -85,7 +87,7 @@ class FleetNode(msgspec.Struct, frozen=True, rename="camel"):
     error: str = ""
     """Why its process does not answer."""
     problems: tuple[str, ...] = ()
-    """What its process says is wrong with the node."""
+    """What is wrong with the node: what its process says, and a mode that it should not serve."""
     counted: dict[str, int] = {}
     """What the kubelet counts as allocatable, by resource."""
     devices: tuple[Row, ...] = ()
@@ -109,6 +111,8 @@ class _Pod:
     name: str
     phase: str
     port: int
+    mode: str
+    """Of nodes without an annotation; empty if it is not known."""
 
     @property
     def path(self) -> str:
@@ -128,10 +132,8 @@ class Reader:
     ) -> list[T] | None:
         """The objects of a list; None if they may not be listed, which is a problem."""
         try:
-            return await list_objects(self.client, path, read, labels=labels, most=MAX_SURVEY)
+            return await survey_objects(self.client, path, read, labels=labels)
         except BadStatus as error:
-            if error.status == NOT_FOUND:  # the cluster does not serve the kind
-                return []
             if error.status != FORBIDDEN:
                 raise
             self.problems.append(str(error))
@@ -150,8 +152,8 @@ async def read_fleet(
     pods = await reader.listed("/api/v1/pods", _pod, labels=COMPONENT)
     if pods is None:
         pods = await reader.listed(f"/api/v1/namespaces/{NAMESPACE}/pods", _pod, labels=COMPONENT)
-    counted = await reader.listed("/api/v1/nodes", _counted)
-    if pods is None and counted is None:
+    nodes = await reader.listed("/api/v1/nodes", _node)
+    if pods is None and nodes is None:
         raise ClusterError("; ".join(reader.problems))
 
     def is_chosen(node: str) -> bool:
@@ -161,12 +163,13 @@ async def read_fleet(
     by_phase = sorted(pods or (), key=lambda each: each.phase == RUNNING)
     asked = {each.node: each for each in by_phase if is_chosen(each.node)}
     tables, errors = await _ask(client, [*asked.values()], reader.problems, progress)
-    names = asked.keys() | {name for name, amounts in counted or () if any(amounts.values())}
+    amounts_of = {name: amounts for name, amounts, _ in nodes or ()}
+    annotated = {name: mode for name, _, mode in nodes or ()}
+    names = asked.keys() | {name for name, each in amounts_of.items() if any(each.values())}
     published: Mapping[str, tuple[Row, ...]] = {}
     claims_known = True
     if not tables or {name for name in names if is_chosen(name)} != tables.keys():
         published, claims_known = await _read_published(reader)
-    amounts_of = dict(counted or ())
 
     def found(name: str) -> FleetNode:
         pod, table = asked.get(name), tables.get(name)
@@ -174,6 +177,8 @@ async def read_fleet(
         node = FleetNode(name, *place, counted=amounts_of.get(name, {}))
         if table:
             told = {each: getattr(table, each) for each in _TOLD}
+            wanted = annotated.get(name) or (pod.mode if pod else "")
+            told["problems"] = (*table.problems, *_other_mode(table, wanted))
             return msgspec.structs.replace(node, **told)
         rows = published.get(name, ())
         error = errors.get(name, "no process of accelbind runs here")
@@ -187,6 +192,15 @@ async def read_fleet(
     unknown = (each for each in only if each not in chosen)
     reader.problems += [f"node {plain(each)} has nothing to do with accelbind" for each in unknown]
     return Fleet(tuple(map(found, chosen)), tuple(reader.problems))
+
+
+def _other_mode(table: Table, wanted: str) -> Iterator[str]:
+    # A plugin reads its node's mode when it starts; with DRA there is none.
+    if table.source == FROM_PLUGIN and wanted not in ("", table.mode):
+        yield (
+            f"it is to serve mode {wanted}, and its plugin serves {table.mode}, as when it started:"
+            " drain it, and delete the pod of its plugin"
+        )
 
 
 # The processes -----------------------------------------------------------------------------------
@@ -251,27 +265,33 @@ def _pod(item: Json) -> _Pod | None:
     metadata, spec = item.get("metadata") or {}, item.get("spec") or {}
     labels, phase = metadata.get("labels") or {}, (item.get("status") or {}).get("phase")
     key, _, value = COMPONENT.partition("=")
-    ports = [
-        port.get("containerPort")
-        for container in spec.get("containers") or ()
-        for port in container.get("ports") or ()
-        if port.get("name") == PORT
-    ]
+    containers = spec.get("containers") or ()
+    ports = _named((each.get("ports") for each in containers), PORT, "containerPort")
+    modes = _named((each.get("env") for each in containers), variable("mode"), "value")
     if labels.get(key) != value or phase in ENDED or not spec.get("nodeName") or not ports:
         return None
     owners = metadata.get("ownerReferences") or ()
     pool = next((str(each.get("name")) for each in owners if each.get("controller")), "")
     place = str(metadata.get("namespace")), str(metadata.get("name"))
-    return _Pod(str(spec["nodeName"]), pool, *place, str(phase), int(ports[0]))
+    mode = str(modes[0]) if modes else ""
+    return _Pod(str(spec["nodeName"]), pool, *place, str(phase), int(ports[0]), mode)
+
+
+def _named(lists: Iterable[list[Json] | None], name: str, key: str) -> list[Any]:
+    """The values of a key of the entries with a name, of all containers."""
+    return [each.get(key) for one in lists for each in one or () if each.get("name") == name]
 
 
 # What the API server knows -----------------------------------------------------------------------
 
 
-def _counted(item: Json) -> tuple[str, dict[str, int]]:
+def _node(item: Json) -> tuple[str, dict[str, int], str]:
+    """The name of a node, what the kubelet counts, and the mode of its annotation."""
+    annotation = (item["metadata"].get("annotations") or {}).get(ANNOTATION)
+    mode = str(annotation) if annotation in ANNOTATED else ""
     amounts = (item.get("status") or {}).get("allocatable") or {}
     ours = {key: amounts[key] for key in sorted(amounts) if key.startswith(_COUNTED)}
-    return str(item["metadata"]["name"]), {key: number_of(ours[key]) for key in ours}
+    return str(item["metadata"]["name"]), {key: number_of(ours[key]) for key in ours}, mode
 
 
 def number_of(amount: object) -> int:

@@ -162,7 +162,7 @@ class Live:
         pods: list[Json] = []
         try:
             with contextlib.suppress(Unseen):  # those that the webhook noted are found without
-                targets = cluster.once(read_targets)
+                targets = read_targets(cluster)
             found = read_pods(cluster, targets, _LIVING)
             pods = [_pod(each) for each in found]
             rows = {id(pod): row for pod, row in zip(found, pods, strict=True)}

@@ -9,7 +9,14 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from services.kube.client import MAX_OBJECT, ClusterClient, TooLong, Unreadable
+from services.kube.client import (
+    MAX_OBJECT,
+    NOT_FOUND,
+    BadStatus,
+    ClusterClient,
+    TooLong,
+    Unreadable,
+)
 from services.process.errors import ClusterError
 from services.process.json import UNREADABLE
 from services.process.text import plain
@@ -145,6 +152,22 @@ async def list_objects(
             for item in page.items
             if (converted := read(await decode_object(item, path))) is not None
         ]
+
+
+async def survey_objects(
+    client: ClusterClient,
+    path: str,
+    read: Callable[[dict[str, Any]], T | None],
+    *,
+    labels: str = "",
+) -> list[T]:
+    """The same of a whole cluster; nothing if it does not serve the kind."""
+    try:
+        return await list_objects(client, path, read, labels=labels, most=MAX_SURVEY)
+    except BadStatus as error:
+        if error.status != NOT_FOUND:
+            raise
+        return []
 
 
 async def decode_object(body: bytes | msgspec.Raw, path: str) -> dict[str, Any]:

@@ -177,6 +177,30 @@ async def test_devices_are_chosen_and_unknown_nodes_stay(
     ]
 
 
+@pytest.mark.parametrize(
+    ("annotation", "of_pod", "said", "problem"),
+    [
+        ("region", "af", {}, "it is to serve mode region, and its plugin serves af"),
+        ("af", "region", {}, ""),
+        ("", "region", {}, "it is to serve mode region, and its plugin serves af"),
+        ("nonsense", "af", {}, ""),
+        ("", "", {}, ""),
+        ("region", "af", {"source": "dra", "mode": "none"}, ""),
+    ],
+)
+async def test_a_node_whose_plugin_started_in_another_mode_is_named(
+    api: ApiServerStandIn, annotation: str, of_pod: str, said: Json, problem: str
+) -> None:
+    node, pod = labelled("n1", {}), process_on("n1")
+    node["metadata"]["annotations"] = {"fpga.intel.com/device-plugin-mode": annotation}
+    pod["spec"]["containers"][0]["env"] = [{"name": "ACCELBIND_MODE", "value": of_pod}]
+    for each in (node, pod):
+        api.put(each)
+    done = await asked(api, Processes(n1=table("n1", **said)), "-o", "json")
+    (found,) = json.loads(done.stdout)["nodes"]
+    assert (bool(found["problems"]), problem in "".join(found["problems"])) == (bool(problem), True)
+
+
 async def test_a_port_that_is_closed_everywhere_is_tried_at_some_nodes_only(
     api: ApiServerStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:

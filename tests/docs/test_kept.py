@@ -18,7 +18,7 @@ SECONDS: Final = 300
 SAID: Final = (
     "STATUS    NODE",
     "gpu-small   nvidia.com/mig-1g.10gb",
-    "11 ok, 2 skipped",
+    "9 ok, 2 skipped",
     "f7df405cbd7acf7222f144b0b93acd18.gbs",
     "2 bitstreams in",
     "dfl-port.0 is held by container loopback of pod default/region",

@@ -10,6 +10,7 @@ from typer.main import get_command
 from accelbind import hook
 from accelbind.cli import COMMANDS, command_line, load
 from accelbind.doctor import command as doctor
+from accelbind.doctor.model import question
 from tools.docs.settings import MODELS, settings_table
 from tools.docs.texts import code, default_cell, table
 
@@ -73,7 +74,7 @@ def _text(words: str, command: Any) -> str:  # noqa: ANN401 - Typer exports no t
 
 def checks() -> str:
     questions = (*doctor.NODE.items(), *doctor.CLUSTER.items())
-    rows = ((code(key), doctor.question(find)) for key, find in questions)
+    rows = ((code(key), question(find)) for key, find in questions)
     return table(("check", "question"), rows)
 
 

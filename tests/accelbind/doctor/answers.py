@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 import yaml
 
 from accelbind.doctor.cluster import Cluster
-from accelbind.doctor.command import CLUSTER, checks_of
-from accelbind.doctor.model import Result, run_checks
+from accelbind.doctor.command import CLUSTER
+from accelbind.doctor.model import Result, run_check
 from certs.folder import issue
 from services.admission.mutate import Policy
 from simulator.apiserver.http_server import HttpServer, Request, Response
@@ -99,9 +99,15 @@ def daemonset(name: str = "accelbind-plugin", mode: str = "af", **spec: Any) -> 
     return {**found, "status": {"desiredNumberScheduled": 1, "numberReady": 1}}
 
 
-def plugin_on(node: str, of: str = "accelbind-plugin", phase: str = "Running") -> Json:
-    """A pod of a DaemonSet."""
-    port = {"name": "metrics", "containerPort": 9102}
+def plugin_on(
+    node: str, of: str = "accelbind-plugin", phase: str = "Running", mode: str = ""
+) -> Json:
+    """A pod of a DaemonSet, in whose spec a mode may be."""
+    container = {
+        "name": "plugin",
+        "ports": [{"name": "metrics", "containerPort": 9102}],
+        "env": [{"name": "ACCELBIND_MODE", "value": mode}] if mode else None,
+    }
     return {
         "metadata": {
             "name": f"{of}-{node}",
@@ -109,7 +115,7 @@ def plugin_on(node: str, of: str = "accelbind-plugin", phase: str = "Running") -
             "labels": {"app.kubernetes.io/component": "accelbind-plugin"},
             "ownerReferences": [{"kind": "DaemonSet", "name": of, "controller": True}],
         },
-        "spec": {"nodeName": node, "containers": [{"name": "plugin", "ports": [port]}]},
+        "spec": {"nodeName": node, "containers": [container]},
         "status": {"phase": phase, "conditions": [{"type": "Ready", "status": "True"}]},
     }
 
@@ -187,8 +193,12 @@ async def serving(folder: Path, *names: str) -> AsyncIterator[tuple[int, bytes]]
 async def looked(api: ApiServerStandIn, *, only: str = "cluster.") -> dict[str, Result]:
     """What comes of the checks of a cluster, by id, while this event loop serves it."""
     cluster = Cluster(lambda: api.access, SYSTEM, Policy())
-    checks = [check for check in checks_of(CLUSTER, cluster) if check.id.startswith(only)]
-    return {result.id: result for result in await asyncio.to_thread(run_checks, checks)}
+
+    def look() -> dict[str, Result]:
+        chosen = {name: check for name, check in CLUSTER.items() if name.startswith(only)}
+        return {name: run_check(name, check, cluster) for name, check in chosen.items()}
+
+    return await asyncio.to_thread(look)
 
 
 def told(result: Result) -> str:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from accelbind.doctor.command import NODE, checks_of
-from accelbind.doctor.model import run_checks
+from accelbind.doctor.command import NODE
+from accelbind.doctor.model import run_check
 from accelbind.doctor.node import Node
 from services.devices.model import PluginMode
 from services.kubelet.sockets import checkpoint_file
@@ -49,7 +49,7 @@ def found(folder: Path, check: str, *specs: dict[str, Any]) -> tuple[str, str]:
         (folder / f"types/t{number}.yaml").write_text(text)
     types = {"device_types": folder / "types"} if specs else {}
     node = Node(settings(folder, PluginMode.NONE, metrics_port=1, **types), [*types])
-    (result,) = run_checks([each for each in checks_of(NODE, node) if each.id == check])
+    result = run_check(check, NODE[check], node)
     return str(result.state), told(result)
 
 

@@ -3,15 +3,15 @@
 import asyncio
 import json
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from accelbind.doctor.command import NODE, checks_of
-from accelbind.doctor.model import Check, CheckTarget, Line, Result, failed, ok, run_checks
+from accelbind.doctor.command import NODE
+from accelbind.doctor.model import Check, Line, Result, failed, ok, run_check
 from accelbind.doctor.node import Node, check_devices
 from services.devices.model import PluginMode
 from services.process.errors import KubeletError
@@ -37,8 +37,8 @@ def looked(
 ) -> dict[str, Result]:
     """What comes of the checks of a node, by id."""
     node = Node(settings(folder, mode, **({"metrics_port": 1} | values)))
-    checks = [each for each in checks_of(NODE, node) if each.id.startswith(only)]
-    return {result.id: result for result in run_checks(checks)}
+    chosen = {name: check for name, check in NODE.items() if name.startswith(only)}
+    return {name: run_check(name, check, node) for name, check in chosen.items()}
 
 
 def expect(folder: Path, check: str, state: str, *words: str, **values: Any) -> Result:
@@ -78,7 +78,7 @@ async def test_a_node_that_is_well_has_no_red_line(short_dir: Path, mode: Plugin
         results = await asyncio.to_thread(looked, short_dir, mode, **values)
     wrong = [each for each in results.values() if each.state not in ("ok", "skipped")]
     assert wrong == []
-    checks = ["devices", "kubelet", "plugin"]
+    checks = ["devices", "plugin"]
     assert {str(results[f"node.{name}"].state) for name in checks} == {"ok"}
 
 
@@ -111,18 +111,6 @@ def test_a_node_without_driver_says_which_to_load(short_dir: Path) -> None:
     expect(short_dir, "devices", "warning", "40 healthy devices", mode=PluginMode.UNITS)
 
 
-# The kubelet -------------------------------------------------------------------------------------
-
-
-def test_the_kubelets_sockets_are_called(short_dir: Path) -> None:
-    path = short_dir / "k/device-plugins/kubelet.sock"
-    expect(short_dir, "kubelet", "failed", "kubelet.sock: No such file or directory")
-    path.parent.mkdir(parents=True)
-    with listening(path):
-        expect(short_dir, "kubelet", "ok")
-    expect(short_dir, "kubelet", "failed", "Connection refused")
-
-
 # The plugin --------------------------------------------------------------------------------------
 
 
@@ -152,56 +140,48 @@ def test_devices_in_use_are_no_fault_and_given_types_are_read_from_files(short_d
         assert Node(options, ["device_types"]).table.devices == ()
 
 
-def test_a_value_that_cannot_be_read_is_tried_once() -> None:
-    tried = []
-
-    def fail(_: CheckTarget) -> None:
-        tried.append(1)
-        raise KubeletError("no kubelet")
-
-    target = CheckTarget()
-    for _ in range(2):
-        with pytest.raises(KubeletError):
-            target.once(fail)
-    assert tried == [1]
-
-
 def test_a_plugin_that_is_away_or_out_of_reach(short_dir: Path) -> None:
     expect(short_dir, "plugin", "failed", "no plugin answers")
     with listening(short_dir / "k/device-plugins/accelbind-0123abcd-1.sock"):
         expect(short_dir, "plugin", "unseen", "kubectl exec")  # in a pod with its own address
+    expect(short_dir, "plugin", "failed", "and none serves")  # it was killed
 
 
 # Checks as such ----------------------------------------------------------------------------------
 
 
-def crash() -> Iterator[Line]:
+def crash(_: None) -> Iterator[Line]:
     yield ok("before")
     raise ZeroDivisionError("oh")
 
 
-def refuse(error: Exception) -> Callable[[], list[Line]]:
-    def look() -> list[Line]:
+def refusing(error: Exception) -> Check[None]:
+    def check(_: None) -> list[Line]:
         raise error
 
-    return look
+    return check
 
 
-def test_no_check_hides_another() -> None:
-    denied = KubeletError("it can't be read")
-    denied.__cause__ = PermissionError(13, "Permission denied", "/checkpoint")
-    table = [
-        (Check("crash", "", crash), "unseen", "ok: before"),
-        (Check("bug", "", crash), "unseen", "internal error: ZeroDivisionError: oh"),
-        (Check("fail", "", lambda: [failed("x", "y")]), "failed", "x → y"),
-        (Check("ours", "", refuse(KubeletError("no kubelet"))), "failed", "no kubelet"),
-        (Check("denied", "", refuse(denied)), "unseen", "/checkpoint: no permission"),
-        (Check("io", "", refuse(OSError(5, "I/O error", "/x"))), "failed", "/x: I/O error"),
-        (Check("nothing", "", list), "ok", "no problems"),
-    ]
-    results = run_checks([check for check, _, _ in table])
-    for result, (check, state, words) in zip(results, table, strict=True):
-        assert (result.id, result.state, words in told(result)) == (check.id, state, True)
+DENIED = KubeletError("it can't be read")
+DENIED.__cause__ = PermissionError(13, "Permission denied", "/checkpoint")
+
+
+@pytest.mark.parametrize(
+    ("check", "state", "words"),
+    [
+        (crash, "unseen", "ok: before → \nunseen: internal error: ZeroDivisionError: oh"),
+        (lambda _: [failed("x", "y")], "failed", "x → y"),
+        (refusing(KubeletError("no kubelet")), "failed", "no kubelet"),
+        (refusing(DENIED), "unseen", "/checkpoint: no permission"),
+        (refusing(OSError(5, "I/O error", "/x")), "failed", "/x: I/O error"),
+        (lambda _: [], "ok", "no problems"),
+    ],
+)
+def test_an_error_of_a_check_is_one_of_its_lines(
+    check: Check[None], state: str, words: str
+) -> None:
+    result = run_check("id", check, None)
+    assert (result.state, words in told(result)) == (state, True), told(result)
 
 
 # The command -------------------------------------------------------------------------------------

@@ -60,7 +60,7 @@ TWO = [*ONE, cluster.daemonset("accelbind-plugin-b", nodeSelector={"pool": "b"})
         (
             Scene([cluster.labelled("n1", {}, tainted("accelbind.dev/fpga"))], ONE, ("n2",)),
             ["failed", "ok"],
-            "no plugin has a pod on node n1 with accelerators or the label",
+            "has a pod on node n1 with accelerators or the label",
         ),
         (
             Scene([without_labels(f"n{number}", "1") for number in range(10, 23)], ONE),
@@ -89,7 +89,7 @@ async def test_a_node_that_publishes_devices_without_a_class_needs_a_plugin(
     api.put(without_labels("n1", "0"))
     api.put(cluster.published("n1", cluster.attributes(type="rng")))
     answers = cluster.pools(ONE, [])
-    words = "no plugin has a pod on node n1 with accelerators"
+    words = "has a pod on node n1 with accelerators"
     await expect(api, "cluster.pools", "failed", words, answers=answers)
 
 
@@ -118,43 +118,20 @@ async def test_one_region_resource_in_two_modes_is_reported(
     assert ("--enforce-mappings=never a pod" in str(result.lines)) is (state == "warning")
 
 
-@pytest.mark.parametrize(
-    ("mode", "annotation", "serves", "state"),
-    [
-        ("af", "region", "af", "warning"),
-        ("af", "region", "region", "ok"),
-        ("region", "", "af", "warning"),
-        ("region", "nonsense", "region", "ok"),
-    ],
-)
-async def test_a_node_whose_plugin_started_in_another_mode_is_named(
-    mode: str, annotation: str, serves: str, state: str, api: ApiServerStandIn
-) -> None:
-    node = cluster.labelled("n1", {})
-    node["metadata"]["annotations"] = {"fpga.intel.com/device-plugin-mode": annotation}
-    api.put(node)
-    pools = ([cluster.daemonset(mode=mode)], [cluster.plugin_on("n1")])
-    answers = cluster.pools(*pools, n1=cluster.says(serves, PHYSICAL))
-    words = f"node n1 is to serve mode {annotation or mode}, and its" if state != "ok" else ""
-    await expect(api, "cluster.pools", state, words, answers=answers)
-    # The driver of DRA has no mode.
-    answers = cluster.pools(*pools, n1=cluster.says("none", PHYSICAL, source="dra"))
-    await expect(api, "cluster.pools", "ok", answers=answers)
-
-
 async def test_what_plugins_say_is_shown(api: ApiServerStandIn) -> None:
     for name in ("n1", "n2", "n3"):
         api.put(cluster.labelled(name, {}))
-    said = cluster.says("af", PHYSICAL, problems=["no right to write Events"])
+    said = cluster.says("region", PHYSICAL, problems=["no right to write Events"])
     broken: Json = {"device": "d1", "health": "Unhealthy", "reasons": []}
     broken["reasons"] = [{"reason": "port-errors", "message": "0x40"}]
     in_use = {"device": "d2", "reasons": [{"reason": "function-in-use", "message": "held"}]}
     said["devices"] += [broken, in_use]
-    pods = [cluster.plugin_on("n1"), cluster.plugin_on("n2", phase="Pending")]
+    pods = [cluster.plugin_on("n1", mode="af"), cluster.plugin_on("n2", phase="Pending")]
     pods.append(cluster.plugin_on("n3"))
     answers = cluster.pools(ONE, pods, n1=said, n3=cluster.says("af"))
     words = (
         "node n1: no right to write Events → accelbind devices --cluster --node n1",
+        "node n1: it is to serve mode af, and its plugin serves region, as when it started",
         "node n1: devices are not healthy: port-errors (1) → accelbind devices --cluster",
         "node n2: its pod accelbind-plugin-n2 is Pending",
         "plugins cover 3 nodes",
@@ -167,8 +144,8 @@ async def test_what_plugins_say_is_shown(api: ApiServerStandIn) -> None:
     ("capacities", "state", "words"),
     [
         ([], "skipped", "there is no plugin DaemonSet in namespace accelbind-system → "),
-        (["1", "0"], "failed", "accelbind-system, but node n0 has accelerators"),
-        (["1", "2"], "failed", "but 2 nodes (n0 and n1) have accelerators → if accelbind"),
+        (["1", "0"], "failed", "no plugin of namespace accelbind-system has a pod on node n0 with"),
+        (["1", "2"], "failed", "accelbind.dev/plugin → if accelbind runs in another namespace"),
     ],
 )
 async def test_without_a_plugin_daemonset_nodes_with_accelerators_are_listed(
