@@ -7,7 +7,6 @@ import os
 import shlex
 import tarfile
 from pathlib import Path
-from typing import Any
 from zipfile import ZipFile
 
 import pytest
@@ -55,12 +54,13 @@ done
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `make release-files` writes for a tag."""
+    """What `make release-files` writes, and notes."""
     programs, folder = tmp_path_factory.mktemp("programs"), tmp_path_factory.mktemp("release")
     (programs / "helm").symlink_to(helm())
     (folder / "old.yaml").touch()
     path = f"{programs}:{os.environ['PATH']}"
-    make("release-files", env={"PATH": path} | settings(FOLDER=str(folder)))
+    make("release-files", env={"PATH": path, "FOLDER": str(folder)} | SETTINGS)
+    (folder / "notes.md").write_text("- News\n")  # which are of a tag only
     return folder
 
 
@@ -85,7 +85,10 @@ def names(files: Path) -> set[str]:
 def test_a_release_has_the_files_that_its_page_names(files: Path) -> None:
     page = (CHART.parent / "docs" / "releasing.md").read_text()
     assert len(names(files)) == len(INSTALLATIONS) + 6
-    assert {name for name in names(files) if f"`{name}`" not in page} == set()
+    for name in names(files):
+        assert (
+            f"`{name.replace(chart_version(), 'VERSION').replace(__version__, 'VERSION')}`" in page
+        )
 
 
 def test_the_checksums_are_those_of_all_attached_files(files: Path) -> None:
@@ -103,9 +106,12 @@ def test_everything_has_the_version_of_the_code() -> None:
     assert [
         str(path) for path in files if stamped(path.read_text(), __version__) != path.read_text()
     ] == []
-    chart: dict[str, Any] = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    assert chart["appVersion"] == __version__
-    assert chart["version"].replace("-dev.", ".dev") == __version__
+    assert chart_version().replace("-dev.", ".dev") == __version__
+
+
+def chart_version() -> str:
+    version: str = yaml.safe_load((CHART / "Chart.yaml").read_text())["version"]
+    return version
 
 
 @pytest.mark.parametrize(
@@ -222,6 +228,8 @@ def test_links_of_the_notes_lead_to_the_repository() -> None:
 
 
 def test_the_notes_are_a_section_of_the_changelog() -> None:
+    heading = "Unreleased" if ".dev" in __version__ else __version__
+    assert notes((CHART.parent / "CHANGELOG.md").read_text(), heading)
     text = "## [Unreleased]\n\n## [0.2.0] - 2026-12-01\n\n- News\n\n## [0.1.0]\n\n- Old\n"
     assert notes(text, "0.2.0") == "- News\n"
     with pytest.raises(Refused, match="or it is empty"):
