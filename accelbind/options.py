@@ -32,7 +32,7 @@ def time_option(flag: str, text: str, default: str) -> Any:  # noqa: ANN401 - as
 
 def _seconds(value: str | float) -> float:
     try:
-        seconds = duration(value).total_seconds()
+        seconds = duration(value)
     except ValueError as error:
         raise typer.BadParameter(f"{value!r:.80}: {error}") from error
     if not 0.1 <= seconds <= _LONGEST:

@@ -62,8 +62,6 @@ def settings_command(
         print_config: bool,
         **given: Any,  # noqa: ANN401 - values of flags
     ) -> None:
-        if context.invoked_subcommand is not None:
-            return  # of a group, whose process this is
         settings = load_settings(model, given)
         if print_config:
             typer.echo(render(settings, given), nl=False)

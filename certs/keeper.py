@@ -79,7 +79,9 @@ class CertificateReconciler:
         if step.created:
             log.info("CA created", secret=at.ca_secret, reason=step.created)
         problems = await self._write_bundles(client, read, step.serving[BUNDLE], now)
-        settled = self._in_place is not None and now - self._in_place[1] >= at.settle
+        settled = (
+            self._in_place is not None and (now - self._in_place[1]).total_seconds() >= at.settle
+        )
         waiting, served = bool(step.renewal) and step.waits and not settled, read.serving.data
         if step.renewal and not waiting:
             await write_secret(client, read.serving, step.serving, ours=SERVING_KEYS)
@@ -131,7 +133,7 @@ async def renew(client: ClusterClient, at: CertsSettings, *, authority: bool) ->
     await _retried(remove_key)
     reconciler = CertificateReconciler(at)
     try:
-        async with asyncio.timeout(at.settle.total_seconds() + PATIENCE):
+        async with asyncio.timeout(at.settle + PATIENCE):
             while (report := await reconciler.run_once(client)).waiting or report.problems:
                 if report.problems:
                     raise ClusterError("; ".join(report.problems))

@@ -86,7 +86,7 @@ class Process:
         """Do one round; return the seconds until the next."""
         # Replicas that started together would conflict in each round.
         spread = random.uniform(0.75, 1)  # noqa: S311 - jitter, not a secret
-        pause = self._settings.interval.total_seconds() * spread
+        pause = self._settings.interval * spread
         try:
             report = await self._reconciler.run_once(self._client)
             self._backoff.reset()
@@ -112,7 +112,7 @@ class Process:
     async def _probe_health(self) -> tuple[int, str]:
         # Rounds that fail are readiness: a restart would not help against them.
         silent = time.monotonic() - self._ended
-        if silent > SILENCE_SECONDS + self._settings.interval.total_seconds():
+        if silent > SILENCE_SECONDS + self._settings.interval:
             return 503, f"no round has ended for {silent:.0f} s\n"
         return 200, "ok\n"
 

@@ -1,6 +1,5 @@
 """The settings of `accelbind certs run`."""
 
-from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Final, Self
 
@@ -15,10 +14,10 @@ from services.process.settings import (
     TIME,
     ApiServer,
     CommaSeparated,
-    Duration,
     Flag,
     Port,
     ProcessSettings,
+    Seconds,
 )
 
 NAMESPACE: Final = "accelbind-system"
@@ -57,15 +56,9 @@ class CertsSettings(ProcessSettings):
     """Webhook configurations, mutating and validating, that get the CA bundle."""
     name: Annotated[CommaSeparated, Flag("NAME", CERTIFICATES)] = ()
     """Further DNS name or IP address in the serving certificate."""
-    settle: Annotated[
-        Duration, Field(ge=timedelta(0), le=timedelta(days=1)), Flag(TIME, CERTIFICATES)
-    ] = timedelta(minutes=1)
+    settle: Annotated[Seconds, Field(ge=0, le=86400), Flag(TIME, CERTIFICATES)] = 60.0
     """How long a new CA is in the bundle before it signs."""
-    interval: Annotated[
-        Duration,
-        Field(ge=timedelta(milliseconds=100), le=timedelta(hours=1)),
-        Flag(TIME, CERTIFICATES),
-    ] = timedelta(seconds=10)
+    interval: Annotated[Seconds, Field(ge=0.1, le=3600), Flag(TIME, CERTIFICATES)] = 10.0
     """Time between two rounds."""
     metrics_port: Annotated[Port, Flag("PORT", PROCESS)] = 9103
     """Port for metrics and probes; 0 takes any free one."""

@@ -10,7 +10,6 @@ import os
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
 
@@ -28,43 +27,32 @@ PROCESS: Final = "Process"
 
 _UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION: Final = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*(ms|[smhd]?)")
-# Seconds: longer times exceed all bounds, and may not fit a timedelta.
-_LONGEST: Final = 10**10
+_LONGEST: Final = 1e10
+"""Seconds; longer times exceed all bounds."""
 
 
 # Types of fields ----------------------------------------------------------------------------------
 
 
-def duration(value: object) -> timedelta:
-    """Read a time such as `90d`, `12h`, `30m`, `5s` or `200ms`; a bare number counts seconds."""
-    if isinstance(value, timedelta):
-        return value
+def duration(value: object) -> float:
+    """Read a time such as `90d`, `12h`, `5s` or `200ms` as seconds; a bare number counts them."""
     if isinstance(value, str) and (match := _DURATION.fullmatch(value.strip())):
-        return timedelta(seconds=min(float(match[1]) * _UNITS[match[2] or "s"], _LONGEST))
+        return min(float(match[1]) * _UNITS[match[2] or "s"], _LONGEST)
     if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
-        return timedelta(seconds=min(value, _LONGEST))
+        return min(float(value), _LONGEST)
     raise ValueError("a time is a number with ms, s, m, h or d, such as 5s or 90d")
 
 
-def duration_text(value: timedelta) -> str:
+def duration_text(seconds: float) -> str:
     """A time in the form that `duration` reads."""
-    milliseconds = round(value.total_seconds() * 1000)
+    milliseconds = round(seconds * 1000)
     if milliseconds % 1000:
         return f"{milliseconds}ms"
-    seconds = milliseconds // 1000
+    whole = milliseconds // 1000
     for unit in ("d", "h", "m"):
-        if seconds and seconds % _UNITS[unit] == 0:
-            return f"{seconds // int(_UNITS[unit])}{unit}"
-    return f"{seconds}s"
-
-
-def _seconds(value: object) -> float:
-    return duration(value).total_seconds()
-
-
-def seconds_text(value: float) -> str:
-    """A number of seconds in the form that `duration` reads."""
-    return duration_text(timedelta(seconds=value))
+        if whole and whole % _UNITS[unit] == 0:
+            return f"{whole // int(_UNITS[unit])}{unit}"
+    return f"{whole}s"
 
 
 def _split_commas(value: object) -> object:
@@ -73,13 +61,10 @@ def _split_commas(value: object) -> object:
     return value
 
 
-_AS_TEXT = PlainSerializer(duration_text, when_used="json")
-Duration = Annotated[timedelta, BeforeValidator(duration), _AS_TEXT]
-"""A time; a bare number counts seconds."""
 Seconds = Annotated[
-    float, BeforeValidator(_seconds), PlainSerializer(seconds_text, when_used="json")
+    float, BeforeValidator(duration), PlainSerializer(duration_text, when_used="json")
 ]
-"""A time that the code holds in seconds; a bare number counts seconds."""
+"""A time, which the code holds in seconds."""
 CommaSeparated = Annotated[tuple[str, ...], BeforeValidator(_split_commas)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -137,8 +122,8 @@ def value_text(value: Any, field: FieldInfo) -> str:  # noqa: ANN401 - of the fi
         return str(value).lower()
     if isinstance(value, tuple):
         return ",".join(value)
-    if flag_of(field).metavar == TIME or isinstance(value, timedelta):
-        return duration_text(value if isinstance(value, timedelta) else timedelta(seconds=value))
+    if flag_of(field).metavar == TIME:
+        return duration_text(value)
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -285,8 +270,6 @@ def _sentence(model: type[Settings], error: ValidationError, values: Mapping[str
 def _reason(issue: Mapping[str, Any], field: FieldInfo) -> str:
     if bound := _BOUNDS.get(issue["type"]):
         words, key = bound
-        # pydantic has a timedelta only as its repr in the issue.
-        limits = (getattr(each, key) for each in field.metadata if hasattr(each, key))
-        return f"{words} {value_text(next(limits, issue['ctx'][key]), field)}"
+        return f"{words} {value_text(issue['ctx'][key], field)}"
     reason: str = issue["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
     return reason[:1].lower() + reason[1:]

@@ -130,7 +130,7 @@ async def test_of_racing_replicas_one_wins_and_no_handshake_is_refused(
     due, whole = (each + CLOCK_SKEW for each in (timedelta(seconds=LIFE), SERVING_LIFE))
     monkeypatch.setattr(certificates, "RENEWAL_SHARE", due / whole)
     monkeypatch.setattr(state, "OVERLAP", timedelta(seconds=LAG + 2))
-    cluster.change_settings(settle=timedelta(seconds=2))
+    cluster.change_settings(settle=2.0)
     replicas = [cluster.replica() for _ in range(REPLICAS)]
     await asyncio.gather(*[each.run_once() for each in replicas])
     served, authorities, sizes = [cluster.serving], {cluster.bundle[0]}, {1}

@@ -1,6 +1,5 @@
 """Settings of the processes, from their models."""
 
-from datetime import timedelta
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
@@ -36,7 +35,6 @@ _SIMPLE: Final = {
     str: "text",
     bool: "true, false",
     Path: "path",
-    timedelta: "time",
 }
 
 

@@ -336,7 +336,9 @@ def test_a_workload_is_accepted_and_its_pods_are_refused(explain: Explain) -> No
             (POD.replace("spec:\n", f"spec:\n  {more}\n", 1), f'has no field "spec.{path}"')
             for more, path in (
                 ("resources: {limit: {cpu: 1}}", "resources.limit"),
+                ("resources: {gpu: 1}", "resources.gpu"),
                 ("container: []", "container"),
+                ("limits: {cpu: 1}", "limits"),
             )
         ],
     ],
@@ -348,6 +350,12 @@ def test_unknown_and_missing_fields_get_a_warning(
     (line,) = [each for each in out.splitlines() if warning in each]
     (explained,) = explain.json(manifest)
     assert line.removeprefix("  warning: ") in explained["warnings"]
+
+
+def test_fields_that_only_resemble_those_of_resources_get_no_warning(explain: Explain) -> None:
+    others = "spec:\n  resourceClaims: []\n  ephemeralContainers: []\n  colour: red\n"
+    (explained,) = explain.json(POD.replace("spec:\n", others, 1))
+    assert explained["warnings"] == []
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 import os
 import re
-from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,7 +10,6 @@ from services.process.errors import InvalidSettings
 from services.process.settings import (
     TIME,
     CommaSeparated,
-    Duration,
     Flag,
     Port,
     ProcessSettings,
@@ -34,7 +32,6 @@ class Sample(ProcessSettings):
     quiet: bool = False
     interval: Annotated[Seconds, Field(ge=0.05), Flag(TIME)] = 5.0
     """Time between two rounds."""
-    settle: Annotated[Duration, Field(ge=timedelta(seconds=2))] = timedelta(minutes=1)
 
     @field_validator("node_name")
     @classmethod
@@ -89,10 +86,10 @@ def test_a_given_flag_beats_the_variable_and_that_the_default(
 )
 def test_times_have_a_unit_or_count_seconds(text: str, seconds: float) -> None:
     found = duration(text)
-    assert found == timedelta(seconds=seconds)
+    assert found == seconds
     assert duration(duration_text(found)) == found
     if seconds >= 2:
-        assert (of(interval=text).interval, of(settle=text).settle) == (seconds, found)
+        assert of(interval=text).interval == seconds
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1d2h", "9" * 30 + "d", "1e3"])
@@ -105,7 +102,6 @@ def test_other_texts_than_times_are_refused(text: str) -> None:
     [
         (CERT | {"port": "70000"}, {}, "--port: must be at most 65535"),
         (CERT | {"interval": "1ms"}, {}, "--interval: must be at least 50ms"),
-        (CERT | {"settle": "1s"}, {}, "--settle: must be at least 2s"),
         (CERT, {"ACCELBIND_PORT": "much"}, "ACCELBIND_PORT: must be a valid integer"),
         (CERT, {"ACCELBIND_MODE": "x"}, "ACCELBIND_MODE: must be 'af' or 'region' (it is 'x')"),
         ({}, {}, "--tls-cert is required"),
@@ -156,5 +152,4 @@ def test_rendered_settings_tell_where_each_value_is_from(monkeypatch: pytest.Mon
     assert re.fullmatch(r"host: '::' +# ACCELBIND_HOST", rows["host"])
     assert re.fullmatch(r"quiet: false +# default", rows["quiet"])
     assert re.fullmatch(r"interval: 500ms +# --interval", rows["interval"])
-    assert re.fullmatch(r"settle: 1m +# default", rows["settle"])
     assert re.fullmatch(r"domain: \[fpga.intel.com\] +# default", rows["domain"])
