@@ -10,7 +10,7 @@ import typer
 
 from accelbind.kubectl import Target, with_target
 from accelbind.options import file_option, switch
-from accelbind.output import Output, line_width, print_result, table_lines
+from accelbind.output import Output, print_result, table_lines
 from accelbind.run import settings_command, with_settings
 from certs import folder, keeper
 from certs.process import run as run_process
@@ -28,11 +28,6 @@ app = typer.Typer(
 
 PLACES = ("namespace", "service", "ca_secret", "tls_secret", "webhook_config")
 CLUSTER = "Where and what"
-
-
-@app.callback()
-def _print_results() -> None:
-    logging.configure("warning")  # of a command only what is unusual goes to stderr
 
 
 def serve(settings: CertsSettings, _context: typer.Context) -> None:
@@ -64,8 +59,7 @@ def issue(
     name: Annotated[
         list[str],
         typer.Option(
-            metavar="NAME",
-            help="DNS name or IP address of the webhook; repeat it for more.",
+            metavar="NAME", help="DNS name or IP address of the webhook; may be repeated."
         ),
     ],
     output: Output = "text",
@@ -82,7 +76,7 @@ def issue(
     """
     bundle = base64.b64encode(folder.issue(directory, name).ca_certificate.read_bytes()).decode()
     facts = show_folder(directory) | {"caBundle": bundle}
-    lines = [*_certificate_lines(facts), "", "caBundle for the webhook configuration:", bundle]
+    lines = [*_certificate_lines(facts), "caBundle for the webhook configuration:", bundle]
     print_result(output, facts, lines)
 
 
@@ -106,7 +100,8 @@ def show(
     """Show the certificates: subjects, names, expiry, fingerprints.
 
     Of the cluster, as certs run maintains them, or of a folder. Keys are not
-    shown. accelbind doctor checks whether the API server trusts the webhook.
+    shown, and fingerprints whole in JSON only. accelbind doctor checks whether the
+    API server trusts the webhook.
 
     [bold]Examples[/bold]
       accelbind certs show --dir tls
@@ -140,6 +135,7 @@ def renew(
       accelbind certs renew --kubeconfig ~/.kube/config
       accelbind certs renew --kubeconfig ~/.kube/config --ca
     """
+    logging.configure("warning")  # only what is unusual goes to stderr
 
     async def work(client: ClusterClient) -> dict[str, Any]:
         await keeper.renew(client, settings, authority=ca)
@@ -158,16 +154,16 @@ def _certificate_lines(facts: dict[str, Any]) -> Iterator[str]:
             f"{one['notAfter'][:16]}Z",
             f"{one['daysLeft']:g}" if one["valid"] else "not valid",
             one.get("key", ""),
+            _short(one["fingerprint"]),
         )
         for one in facts["certificates"]
     ]
-    yield from table_lines(("ROLE", "SUBJECT", "NAMES", "EXPIRES", "DAYS", "KEY"), rows)
+    yield from table_lines(("ROLE", "SUBJECT", "NAMES", "EXPIRES", "DAYS", "KEY", "SHA-256"), rows)
     yield ""
-    for one in facts["certificates"]:
-        line = f"{one['role'].ljust(8)} SHA-256 {one['fingerprint']}"
-        if 0 < line_width() < len(line):
-            line = f"{line[:-47]} {line[-47:]}"  # in two words, since lines break between words
-        yield line
     for one in facts["bundles"]:
-        held = ", ".join(f"{text[:11]}…" for text in one["fingerprints"]) or "nothing"
+        held = ", ".join(map(_short, one["fingerprints"])) or "nothing"
         yield f"{one['configuration']} trusts {held}"
+
+
+def _short(fingerprint: str) -> str:
+    return f"{fingerprint[:11]}…"

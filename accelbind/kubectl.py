@@ -20,7 +20,7 @@ import typer
 
 from accelbind.options import default_note, file_option
 from accelbind.run import with_options
-from services.kube.access import Access, find_access
+from services.kube.access import Access, find_access, own_namespace
 from services.kube.client import ClusterClient
 from services.process.errors import ClusterError, InvalidSettings
 from services.process.settings import UNIX, api_server_address, variable
@@ -120,9 +120,7 @@ class Target:
         access = find_access(self.api_server)
         if access is None or access.account is None:
             return DEFAULT_NAMESPACE
-        with contextlib.suppress(OSError):
-            return (access.account / "namespace").read_text().strip() or DEFAULT_NAMESPACE
-        return DEFAULT_NAMESPACE
+        return own_namespace(access.account) or DEFAULT_NAMESPACE
 
     def query(self, work: Callable[[ClusterClient], Awaitable[T]]) -> T:
         """The result of a function that is given a client of the cluster. Raises as `access`."""

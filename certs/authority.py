@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from certs.certificates import CLOCK_SKEW, Certificate, convert, general_name
+from certs.certificates import CLOCK_SKEW, Certificate, convert
 from services.process.errors import InvalidSettings
 
 AUTHORITY_LIFE: Final = timedelta(days=3650)
@@ -53,13 +53,7 @@ class KeyPair:
 
 def parse_names(names: Iterable[str]) -> tuple[str, ...]:
     """Check DNS names (`*.` is a wildcard) and IP addresses; returns them in their usual form."""
-    parsed = tuple(dict.fromkeys(_parse_name(name) for name in names))
-    if not parsed:
-        raise InvalidSettings(
-            "a serving certificate needs a name: give with --name the DNS name or IP address"
-            " under which the API server reaches the webhook"
-        )
-    return parsed
+    return tuple(dict.fromkeys(map(_parse_name, names)))
 
 
 def _parse_name(text: str) -> str:
@@ -91,9 +85,16 @@ def issue_serving(
     key = ec.generate_private_key(ec.SECP256R1())
     # Beyond its CA no client would accept it, and its renewal would come too late.
     end = min(now + lifetime, authority.certificate.ends)
-    alternative_names = x509.SubjectAlternativeName(map(general_name, names))
+    alternative_names = x509.SubjectAlternativeName(map(_general_name, names))
     purpose = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
     return _issue("accelbind webhook", key, now, end, authority, alternative_names, purpose)
+
+
+def _general_name(text: str) -> x509.DNSName | x509.IPAddress:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(text))
+    except ValueError:
+        return x509.DNSName(text)
 
 
 def is_ours(authority: Certificate) -> bool:

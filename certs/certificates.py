@@ -1,7 +1,6 @@
 """Read certificates and keys from PEM, and compare them. Pure."""
 
 import contextlib
-import ipaddress
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -88,7 +87,7 @@ def convert(parsed: x509.Certificate) -> Certificate:
 
 def read_certificates(text: bytes) -> tuple[Certificate, ...]:
     """The usable certificates in a PEM text, without duplicates."""
-    return unique(one for one in _read(text) if one)
+    return tuple(dict.fromkeys(one for one in _read(text) if one))
 
 
 def count_unreadable(text: bytes) -> int:
@@ -127,16 +126,3 @@ def key_error(certificate: Certificate, key_text: bytes) -> str:
 def bundle_pem(certificates: Iterable[Certificate]) -> bytes:
     """Certificates as one PEM text."""
     return b"".join(one.pem for one in certificates)
-
-
-def unique(certificates: Iterable[Certificate]) -> tuple[Certificate, ...]:
-    """The same certificates in the same order, without duplicates."""
-    return tuple(dict.fromkeys(certificates))
-
-
-def general_name(text: str) -> x509.DNSName | x509.IPAddress:
-    """A DNS name or an IP address, which is not checked, as it stands in a certificate."""
-    try:
-        return x509.IPAddress(ipaddress.ip_address(text))
-    except ValueError:
-        return x509.DNSName(text)

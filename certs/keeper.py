@@ -71,8 +71,13 @@ class CertificateReconciler:
     async def _attempt(self, client: ClusterClient) -> RoundReport:
         at = self._settings
         read, now = await read_snapshot(client, at, create=True), self._now()
-        self._tell_unreadable(read.certificates.unreadable)
-        step = next_step(read.certificates, at.names, now)
+        stored = read.certificates
+        if stored.unreadable > self._unreadable:
+            log.warning(
+                "certificates that can't be read leave the bundle", number=stored.unreadable
+            )
+        self._unreadable = stored.unreadable
+        step = next_step(stored, at.names, now)
         held = read.authority.data
         if step.authority != {key: held[key] for key in CA_KEYS & held.keys()}:
             await write_secret(client, read.authority, step.authority, ours=CA_KEYS)
@@ -89,11 +94,6 @@ class CertificateReconciler:
             log.info("serving certificate issued", secret=at.tls_secret, reason=step.renewal)
         serving = next(iter(read_certificates(served.get(SERVING_CERTIFICATE, b""))), None)
         return RoundReport(step.trusted, serving, waiting, problems)
-
-    def _tell_unreadable(self, number: int) -> None:
-        if number > self._unreadable:
-            log.warning("certificates that can't be read leave the bundle", number=number)
-        self._unreadable = number
 
     async def _write_bundles(
         self, client: ClusterClient, read: Snapshot, bundle: bytes, now: datetime

@@ -30,9 +30,8 @@ log = structlog.get_logger(component="certs")
 
 async def run(settings: CertsSettings) -> None:
     """Reconcile certificates until SIGTERM or SIGINT."""
-    process = Process(settings)
     with stop_signals() as stop:
-        await process.run_until(stop)
+        await Process(settings).run_until(stop)
     log.info("stopped")
 
 

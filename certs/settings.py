@@ -1,12 +1,11 @@
 """The settings of `accelbind certs run`."""
 
-from pathlib import Path
 from typing import Annotated, Final, Self
 
 from pydantic import Field, model_validator
 
 from certs.authority import parse_names
-from services.kube import access
+from services.kube.access import own_namespace
 from services.process.errors import InvalidSettings
 from services.process.settings import (
     PROCESS,
@@ -27,14 +26,6 @@ CLUSTER: Final = "Cluster"
 CERTIFICATES: Final = "Certificates"
 
 
-def own_namespace(service_account: Path = access.SERVICE_ACCOUNT) -> str:
-    """The namespace of this pod, or that of the manifests."""
-    try:
-        return (service_account / "namespace").read_text(encoding="utf-8").strip()
-    except OSError:  # outside of a pod
-        return NAMESPACE
-
-
 class CertsSettings(ProcessSettings):
     """The settings of `accelbind certs run`."""
 
@@ -42,7 +33,7 @@ class CertsSettings(ProcessSettings):
     """unix:PATH or http://HOST:PORT of the API server, through kubectl proxy."""
     namespace: Annotated[
         str, Flag("NAME", CLUSTER, "the pod's own, or accelbind-system", short="-n")
-    ] = Field(default_factory=own_namespace)
+    ] = Field(default_factory=lambda: own_namespace() or NAMESPACE)
     """Namespace of the Secrets and the Service."""
     service: Annotated[str, Flag("NAME", CLUSTER)] = "accelbind-webhook"
     """The webhook's Service."""

@@ -1,5 +1,6 @@
 """Describe the certificates of a folder or a cluster as plain values, without any key."""
 
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -32,15 +33,12 @@ async def show_cluster(client: ClusterClient, at: CertsSettings) -> dict[str, An
 
 def _describe(stored: Stored, now: datetime) -> dict[str, Any]:
     """Certificates as values for people and scripts."""
-    rows = []
-    for number, one in enumerate(stored.authorities):
-        key = None if number else stored.authority.get(CA_KEY, b"")
-        rows.append(_row("old CA" if number else "CA", one, now, key))
-    for number, one in enumerate(stored.chain):
-        key = None if number else stored.serving.get(SERVING_KEY, b"")
-        rows.append(_row("chain" if number else "serving", one, now, key))
+    authority, serving = stored.authority.get(CA_KEY, b""), stored.serving.get(SERVING_KEY, b"")
     return {
-        "certificates": rows,
+        "certificates": [
+            *_rows(("CA", "old CA"), stored.authorities, authority, now),
+            *_rows(("serving", "chain"), stored.chain, serving, now),
+        ],
         "bundles": [
             {
                 "configuration": at,
@@ -51,18 +49,20 @@ def _describe(stored: Stored, now: datetime) -> dict[str, Any]:
     }
 
 
-def _row(role: str, one: Certificate, now: datetime, key: bytes | None) -> dict[str, Any]:
-    row = {
-        "role": role,
-        "subject": one.subject,
-        "names": list(one.names),
-        "notBefore": one.begins.isoformat(),
-        "notAfter": one.ends.isoformat(),
-        "renewal": one.due.isoformat(),
-        "valid": not one.validity_error(now),
-        "daysLeft": round((one.ends - now).total_seconds() / 86400, 1),
-        "fingerprint": one.fingerprint,
-    }
-    if key is None:
-        return row
-    return row | {"key": key_error(one, key) or "matches"}
+def _rows(
+    roles: tuple[str, str], certificates: Sequence[Certificate], key: bytes, now: datetime
+) -> Iterator[dict[str, Any]]:
+    """Yield the first certificate, which has a key and the first role, and the others."""
+    for number, one in enumerate(certificates):
+        row = {
+            "role": roles[min(number, 1)],
+            "subject": one.subject,
+            "names": list(one.names),
+            "notBefore": one.begins.isoformat(),
+            "notAfter": one.ends.isoformat(),
+            "renewal": one.due.isoformat(),
+            "valid": not one.validity_error(now),
+            "daysLeft": round((one.ends - now).total_seconds() / 86400, 1),
+            "fingerprint": one.fingerprint,
+        }
+        yield row if number else row | {"key": key_error(one, key) or "matches"}

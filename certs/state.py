@@ -30,7 +30,6 @@ from certs.certificates import (
     key_error,
     read_certificates,
     read_key,
-    unique,
 )
 from services.process.errors import CertificateError
 
@@ -73,7 +72,8 @@ class Stored:
     @property
     def authorities(self) -> tuple[Certificate, ...]:
         """The certificates in the CA's Secret, then those in the bundles only."""
-        return unique(one for text in self._texts for one in read_certificates(text))
+        found = (one for text in self._texts for one in read_certificates(text))
+        return tuple(dict.fromkeys(found))
 
     @property
     def unreadable(self) -> int:

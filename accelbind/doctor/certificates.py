@@ -29,16 +29,13 @@ def check_served(cluster: Cluster) -> Iterator[Line]:
     container = {"name": "work", "image": "none", "resources": {"limits": limits}}
     pod = {"kind": "Pod", "metadata": {"name": _NOBODY}, "spec": {"containers": [container]}}
     (found,) = find_pods({"apiVersion": "v1", **pod})
+    tried = f"a pod that the webhook refuses was tried in the namespace {NAMESPACE}"
     match cluster.query(lambda client: dry_run(client, found, NAMESPACE)):
         case Denied("webhook", author) if any(hook.name in author for hook in hooks):
             yield ok(f"the API server calls {author} and trusts its certificate")
-            return
         case Denied("webhook-failed", author, text) if any(hook.name in author for hook in hooks):
             yield failed(text, f"certificates: {_RENEW}; else see cluster.workloads")
-            return
         case Denied(message=text) | NotAsked(text):
-            reason = text
+            yield unseen(f"{tried}: {text}")
         case _:
-            reason = "it was not sent to the webhook"
-    text = f"a pod that the webhook refuses was tried in the namespace {NAMESPACE}"
-    yield unseen(f"{text}: {reason}")
+            yield unseen(f"{tried}: it was not sent to the webhook")

@@ -79,6 +79,13 @@ def find_access(
     return Access(f"https://{f'[{host}]' if ':' in host else host}:{port}", account)
 
 
+def own_namespace(account: Path = SERVICE_ACCOUNT) -> str:
+    """The namespace of this pod; empty outside of one."""
+    with contextlib.suppress(OSError):
+        return (account / "namespace").read_text(encoding="utf-8").strip()
+    return ""
+
+
 def require_access(api_server: str = "") -> Access:
     """The same; a `ClusterError` without both."""
     access = find_access(api_server)

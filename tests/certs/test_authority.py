@@ -36,11 +36,6 @@ def test_other_texts_are_refused_with_what_was_typed(typed: str) -> None:
     assert repr(typed) in str(caught.value)
 
 
-def test_no_name_at_all_is_refused() -> None:
-    with pytest.raises(InvalidSettings, match="needs a name"):
-        parse_names([])
-
-
 def extension(certificate: Certificate, kind: type[Extension]) -> Extension:
     return certificate.parsed.extensions.get_extension_for_class(kind).value
 

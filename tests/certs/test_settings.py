@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from certs.settings import CertsSettings, own_namespace
+from certs.settings import CertsSettings
+from services.kube.access import own_namespace
 from services.process.errors import InvalidSettings
 from services.process.settings import load
 
@@ -35,6 +36,6 @@ def test_the_names_of_the_service_are_in_the_certificate() -> None:
 
 
 def test_the_namespace_is_the_pod_s_own(tmp_path: Path) -> None:
-    assert own_namespace(tmp_path) == "accelbind-system"
+    assert (own_namespace(tmp_path), settings().namespace) == ("", "accelbind-system")
     (tmp_path / "namespace").write_text("mine\n")
     assert own_namespace(tmp_path) == "mine"
