@@ -17,10 +17,10 @@ import subprocess
 import sys
 import time
 from asyncio import sleep as async_sleep
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self, TypeVar, cast, overload
+from typing import Any, Self, TypeVar, cast
 
 import pytest
 
@@ -80,30 +80,12 @@ def eventually(
         time.sleep(interval)
 
 
-@overload
 async def eventually_async(
-    predicate: Callable[[], Awaitable[T | None]],
-    timeout: float = ...,  # noqa: ASYNC109 - as below
-    interval: float = ...,
-    what: str = ...,
-) -> T: ...
-
-
-@overload
-async def eventually_async(
-    predicate: Callable[[], T | None],
-    timeout: float = ...,  # noqa: ASYNC109 - as below
-    interval: float = ...,
-    what: str = ...,
-) -> T: ...
-
-
-async def eventually_async(
-    predicate: Callable[[], T | None] | Callable[[], Awaitable[T | None]],
+    predicate: Callable[[], Any],
     timeout: float = PATIENCE,  # noqa: ASYNC109 - a deadline of the test, not a cancellation
     interval: float = 0.02,
     what: str = "",
-) -> T:
+) -> Any:
     """As `eventually`, without holding up the event loop; `predicate` may be a coroutine."""
     deadline = time.monotonic() + timeout
     while True:
@@ -114,7 +96,7 @@ async def eventually_async(
             except NOT_YET as error:
                 value, problem = None, error
         if value:
-            return cast("T", value)
+            return value
         if time.monotonic() > deadline:
             _give_up(what, timeout, value, problem)
         await async_sleep(interval)

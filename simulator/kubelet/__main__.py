@@ -80,7 +80,7 @@ async def serve(
                 resource=resource,
                 endpoint=f"other-{at}.sock",
             )
-            await (await stack.enter_async_context(plugin)).register()
+            await stack.enter_async_context(plugin)
         group = await stack.enter_async_context(asyncio.TaskGroup())
         if api_server:
             client = await stack.enter_async_context(ClusterClient(Access(api_server)))

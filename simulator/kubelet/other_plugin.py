@@ -24,7 +24,7 @@ def named_after(resource: str, number: int) -> list[str]:
 
 
 class OtherPlugin(DevicePluginServicer):
-    """Lists healthy devices until it is stopped; a container gets `/dev/ID` for each of its own."""
+    """Registers, and lists healthy devices until it ends; a container gets `/dev/ID` for each."""
 
     def __init__(
         self, folder: Path, ids: Sequence[str], *, resource: str, endpoint: str = "other.sock"
@@ -34,32 +34,22 @@ class OtherPlugin(DevicePluginServicer):
         self._endpoint = endpoint
         self._ids = ids
         self._ended = asyncio.Event()
-        self._server: grpc.aio.Server | None = None
+        self._server = grpc.aio.server()
 
     async def __aenter__(self) -> Self:
-        await self.serve()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
-
-    async def serve(self) -> None:
-        self._server = grpc.aio.server()
         add_DevicePluginServicer_to_server(self, self._server)
         listen(self._server, plugins_folder(self.folder) / self._endpoint)
         await self._server.start()
-
-    async def stop(self) -> None:
-        self._ended.set()
-        if self._server is not None:
-            await self._server.stop(None)
-
-    async def register(self) -> None:
         async with dial(registration_socket(self.folder)) as channel:
             request = pb.RegisterRequest(
                 version=API_VERSION, endpoint=self._endpoint, resource_name=self.resource
             )
             await RegistrationStub(channel).Register(request, timeout=60)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._ended.set()
+        await self._server.stop(None)
 
     async def GetDevicePluginOptions(
         self, request: object, context: object

@@ -6,6 +6,7 @@ the suite's.
 
 import asyncio
 import json
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -53,20 +54,22 @@ async def test_the_plugin_changes_under_a_container_in_either_order(
     rack = Rack(short_dir / "root")
     for _ in range(2):
         rack.add_card(CardSpec())
-    old = OtherPlugin(short_dir / "k", ["dfl-port.0", "dfl-port.1"], resource=AF)
-    async with KubeletStandIn(short_dir / "k", node_name="n1", retry_seconds=0.02) as kubelet:
-        await old.serve()
-        await old.register()
+    plugin = OtherPlugin(short_dir / "k", ["dfl-port.0", "dfl-port.1"], resource=AF)
+    async with (
+        KubeletStandIn(short_dir / "k", node_name="n1", retry_seconds=0.02) as kubelet,
+        AsyncExitStack() as old,
+    ):
+        await old.enter_async_context(plugin)
         await kubelet.until(lambda: kubelet.allocatable.get(AF) == 2)
         held = await kubelet.settled(await kubelet.admit(pod("held", container("c", AF))))
         (device,) = kubelet.in_use(AF)
         if not overlap:
-            await old.stop()
+            await old.aclose()
             await kubelet.until(lambda: kubelet.allocatable.get(AF) == 0)
         async with running(settings(short_dir)):
             await all_registered(short_dir / "ports")
             if overlap:
-                await old.stop()  # the kubelet drops the plugin that registered last
+                await old.aclose()  # the kubelet drops the plugin that registered last
                 await kubelet.until(lambda: registered_again(kubelet))
                 await all_registered(short_dir / "ports")
             await kubelet.until(lambda: kubelet.allocatable.get(AF) == 2)

@@ -64,11 +64,12 @@ def events(api: ApiServerStandIn, reason: str) -> list[dict[str, Any]]:
 
 
 async def told(api: ApiServerStandIn, reason: str, text: str) -> dict[str, Any]:
-    return await eventually_async(
+    found: dict[str, Any] = await eventually_async(
         lambda: next((each for each in events(api, reason) if text in each["message"]), None),
         timeout=PATIENCE,
         what=f"an Event {reason} that says {text!r}",
     )
+    return found
 
 
 def sample(plugin: Plugin, name: str, **labels: str) -> float | None:

@@ -105,8 +105,7 @@ async def test_a_resource_that_another_plugin_serves_is_left_to_it(
     bed.add_fpga()
     ours = partial(OtherPlugin, kubelet.folder, resource=REGION)
     async with bed.running() as dra:
-        async with ours(["a"]) as other:
-            await other.register()
+        async with ours(["a"]):
             await kubelet.until(lambda: kubelet.allocatable.get(REGION) == 1)
             for _ in range(2):
                 await dra.parts.leftover_resources.check()
