@@ -44,8 +44,6 @@ class Options:
     port: int = 0
     names: Sequence[str] = ("localhost",)
     """Further names and addresses that its certificate is valid for."""
-    plain: bool = False
-    """Serve HTTP without TLS."""
     services: Mapping[str, str] = field(default_factory=dict)
     """`host:port` of Services that webhook configurations name."""
     dropped: Sequence[str] = ()
@@ -65,7 +63,7 @@ class ApiServerStandIn:
         pair = make_pair((options.host, *options.names))
         self.authority = pair.authority
         """PEM of the certificate that clients are to trust."""
-        self._context = None if options.plain else pair.context()
+        self._context = pair.context()
         self._webhooks = WebhookClient(options.services)
         admission = Admission(self.store, self._webhooks)
         self._app = App(
@@ -100,13 +98,12 @@ class ApiServerStandIn:
         self.write_credentials()
 
     async def _listen(self, port: int) -> None:
-        if not self.options.plain:
-            await self._server.listen_on(self._directory / "api.sock")
+        await self._server.listen_on(self._directory / "api.sock")
         await self._server.listen(self.options.host, port, self._context)
 
     async def _answer(self, request: Request) -> Response:
         """Answer a request; one that needs no credentials is the stand-in's user's."""
-        if request.is_local or (self.options.plain and "authorization" not in request.headers):
+        if request.is_local:
             own = {"authorization": f"Bearer {self.token}"}
             request = replace(request, headers={**request.headers, **own})
         return await self._app.handle(request)
@@ -128,12 +125,12 @@ class ApiServerStandIn:
 
     @property
     def url(self) -> str:
-        return f"http{'' if self.options.plain else 's'}://{self.options.host}:{self.port}"
+        return f"https://{self.options.host}:{self.port}"
 
     @property
     def address(self) -> str:
         """The address where no credentials are needed, as of `kubectl proxy`."""
-        return self.url if self.options.plain else f"unix:{self._directory}/api.sock"
+        return f"unix:{self._directory}/api.sock"
 
     @property
     def access(self) -> Access:

@@ -13,7 +13,7 @@ from certs.folder import issue
 from services.kube.client import ClusterClient
 from services.mappings.source import ApiServerSource
 from services.process.errors import InvalidSettings
-from simulator.apiserver.standin import ApiServerStandIn, Options
+from simulator.apiserver.standin import ApiServerStandIn
 from tests.services.building import function
 from tests.services.kube.following import QUICK
 from tests.support import eventually_async
@@ -126,7 +126,7 @@ def test_nothing_to_take_mappings_from_is_said_with_what_there_is(
 async def test_watches_are_short_so_that_silence_is_soon_noticed(
     tmp_path: Path, allowed: float | None, seconds: range
 ) -> None:
-    async with ApiServerStandIn(tmp_path, Options(plain=True)) as server:
+    async with ApiServerStandIn(tmp_path) as server:
         settings = WebhookSettings(
             tls_cert=tmp_path / "c",
             tls_key=tmp_path / "k",

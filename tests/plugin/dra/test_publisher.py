@@ -144,7 +144,7 @@ async def node_of(folder: Path, options: Options) -> AsyncIterator[FakeNode]:
 
 @pytest.fixture
 async def node(tmp_path: Path) -> AsyncIterator[FakeNode]:
-    async with node_of(tmp_path, Options(plain=True)) as made:
+    async with node_of(tmp_path, Options()) as made:
         yield made
 
 
@@ -195,7 +195,7 @@ async def test_a_slice_belongs_to_its_node_and_is_written_once(node: FakeNode) -
 
 
 async def test_where_taints_are_dropped_it_is_left_out(tmp_path: Path) -> None:
-    async with node_of(tmp_path, Options(plain=True, dropped=("taints",))) as node:
+    async with node_of(tmp_path, Options(dropped=("taints",))) as node:
         with capture_logs() as logs:
             async with node.publishing(card(0), card(1)):
                 node.scan(card(0), bad(card(1)))

@@ -14,7 +14,7 @@ from services.mappings.source import ApiServerSource
 from simulator.apiserver import http_server
 from simulator.apiserver.reading import bookmark_line
 from simulator.apiserver.resources import FUNCTIONS
-from simulator.apiserver.standin import ApiServerStandIn, Options
+from simulator.apiserver.standin import ApiServerStandIn
 from tests.services.building import NLB0, accelerator, function, region
 from tests.support import eventually_async
 
@@ -44,10 +44,7 @@ class FakeTime:
 
 
 class MappingServer(ApiServerStandIn):
-    """The API server stand-in over plain HTTP, with what tests of mappings ask of it."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder, Options(plain=True))
+    """The API server stand-in, with what tests of mappings ask of it."""
 
     def put_function(
         self, name: str, namespace: str = "default", *, mode: str = "region", afu: str = NLB0
