@@ -11,10 +11,9 @@ import ssl
 import tempfile
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from email.utils import formatdate
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import starlette.requests
 import structlog
@@ -25,7 +24,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from certs.authority import KeyPair, create_authority, issue_serving, parse_names, utc_now
+from certs.folder import issue
 from services.process.listening import listen
 
 _log = structlog.get_logger(__name__)
@@ -190,27 +189,17 @@ async def _read(request: starlette.requests.Request) -> Request:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ServingPair:
-    """The certificate of a server, and the CA that its clients trust."""
-
+class ServingPair(NamedTuple):
     authority: bytes
-    """The certificate of an authority of its own; PEM."""
-    serving: KeyPair
-
-    def context(self) -> ssl.SSLContext:
-        """A server context."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.set_alpn_protocols(["http/1.1"])
-        with tempfile.NamedTemporaryFile(prefix="pair-") as file:  # `ssl` reads files only
-            file.write(self.serving.key_pem + self.serving.certificate.pem)
-            file.flush()
-            context.load_cert_chain(file.name)
-        return context
+    """What clients of a server trust: the certificate of an authority of its own; PEM."""
+    context: ssl.SSLContext
 
 
 def make_pair(names: Sequence[str]) -> ServingPair:
-    now, life = utc_now(), timedelta(days=30)
-    authority = create_authority(now, life)
-    serving = issue_serving(authority, parse_names(names), now, life)
-    return ServingPair(authority.certificate.pem, serving)
+    """Issue a serving certificate for these names and addresses."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.set_alpn_protocols(["http/1.1"])
+    with tempfile.TemporaryDirectory(prefix="pair-") as folder:
+        issued = issue(Path(folder), names)
+        context.load_cert_chain(issued.certificate, issued.key)
+        return ServingPair(issued.ca_certificate.read_bytes(), context)

@@ -63,7 +63,7 @@ class ApiServerStandIn:
         pair = make_pair((options.host, *options.names))
         self.authority = pair.authority
         """PEM of the certificate that clients are to trust."""
-        self._context = pair.context()
+        self._context = pair.context
         self._webhooks = WebhookClient(options.services)
         admission = Admission(self.store, self._webhooks)
         self._app = App(

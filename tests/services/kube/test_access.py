@@ -93,7 +93,7 @@ async def test_a_service_account_is_used_as_a_pod_does(tmp_path: Path) -> None:
 
 async def test_the_token_is_read_for_each_request(tmp_path: Path) -> None:
     pair = make_pair(["127.0.0.1"])
-    async with serving(pair.context(), OK, OK) as server:
+    async with serving(pair.context, OK, OK) as server:
         account = account_of(tmp_path, pair.authority)
         async with ClusterClient(Access(server.url, account)) as client:
             await client.get(POD)
@@ -116,16 +116,16 @@ async def test_a_token_that_can_not_be_sent_is_an_error(tmp_path: Path, content:
 
 async def test_a_replaced_ca_counts_at_once_and_the_old_one_no_longer(tmp_path: Path) -> None:
     old, new = make_pair(["127.0.0.1"]), make_pair(["127.0.0.1"])
-    async with serving(old.context(), OK) as server:
+    async with serving(old.context, OK) as server:
         account = account_of(tmp_path, old.authority)
         client = ClusterClient(Access(server.url, account))
         assert await client.get(POD) == b"{}"
-    async with serving(new.context(), OK, port=server.port):
+    async with serving(new.context, OK, port=server.port):
         with pytest.raises(ClusterError, match=r"can't be reached: .*certificate"):
             await client.get(POD)
         (account / "ca.crt").write_bytes(b"broken\n" + new.authority)
         assert await client.get(POD) == b"{}"
-    async with serving(old.context(), OK, port=server.port):
+    async with serving(old.context, OK, port=server.port):
         with pytest.raises(ClusterError, match=r"can't be reached: .*certificate"):
             await client.get(POD)
     await client.aclose()
@@ -136,7 +136,7 @@ async def test_a_watch_goes_on_while_the_ca_is_replaced(tmp_path: Path) -> None:
     pair = make_pair(["127.0.0.1"])
     begun = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{}\n\r\n"
     server = Server(begun, b"3\r\n{}\n\r\n0\r\n\r\n")
-    async with server.run(pair.context()):
+    async with server.run(pair.context):
         account = account_of(tmp_path, pair.authority)
         async with (
             ClusterClient(Access(server.url, account)) as client,
