@@ -21,7 +21,7 @@ def explained(red: Red, before: frozenset[Red], namespaces: tuple[str, ...]) -> 
         return "so it was before the run"
     if red.check in OF_OTHERS and not ours:
         return "of others"
-    if red.check == "cluster.pools" and "no plugin DaemonSet" in red.what:
+    if red.check == "cluster.pools" and "no plugin" in red.what:
         return "plugins run as processes of the host"
     return ""
 
