@@ -45,10 +45,10 @@ def _cell(item: Json, column: Json) -> object:
         value = value.get(name.replace("\0", ".")) if isinstance(value, dict) else None
     if value is None or column["type"] != "date":
         return value
-    return duration(datetime.now(UTC) - datetime.fromisoformat(value))
+    return _duration(datetime.now(UTC) - datetime.fromisoformat(value))
 
 
-def duration(span: timedelta) -> str:
+def _duration(span: timedelta) -> str:
     """A time in the largest unit of which it has two, about as kubectl shows ages."""
     seconds = max(0, int(span.total_seconds()))
     for unit, letter in ((86400, "d"), (3600, "h"), (60, "m")):
