@@ -4,7 +4,7 @@ The API of a real cluster does not show what a container was given (variables, d
 it is in the pod's annotation `simulator.accelbind.dev/containers`, a JSON object with, by container
 name:
 
-    {"env": [{"name": …, "value": …} | {"name": …, "valueFrom": "fieldRef"}, …],
+    {"env": [{"name": …, "value": …}, …],
      "devices": [{"containerPath": …, "hostPath": …, "permissions": "rw"}, …]}
 """
 
@@ -96,7 +96,7 @@ def given(pod: PodState) -> str:
 def _given(state: ContainerState) -> Json:
     granted = state.granted
     return {
-        "env": [_variable(each) for each in state.env],
+        "env": state.env,
         "devices": [
             {
                 "containerPath": each.container_path,
@@ -106,13 +106,6 @@ def _given(state: ContainerState) -> Json:
             for each in granted.devices
         ],
     }
-
-
-def _variable(variable: Mapping[str, Any]) -> Json:
-    source = variable.get("valueFrom")
-    if source:
-        return {"name": variable["name"], "valueFrom": next(iter(source))}
-    return {"name": variable["name"], "value": variable.get("value", "")}
 
 
 def event_object(event: Event, node_name: str) -> Json:
