@@ -345,24 +345,3 @@ def test_a_device_with_a_taint_that_is_not_tolerated_is_not_given(paper: Paper) 
     paper.admitted(item)
     paper.create(item)
     paper.until_waiting("taint", "cannot allocate all claims")
-
-
-def test_containers_of_one_line_each_share_a_claim_only_with_an_init_container(
-    paper: Paper,
-) -> None:
-    paper.template("own", {"requests": [exactly("gpu")]})
-    item = simple("own", {"accelbind.dev/own": 1}, "true")
-    (app,) = item["spec"]["containers"]
-    item["spec"]["containers"] = [app, app | {"name": "second"}]
-    item["spec"]["initContainers"] = [app | {"name": "init"}]
-    paper.admitted(item)
-    found = paper.scheduled(item)
-    assert {name: _devices(each) for name, each in found.items()} == {
-        "own-0": [("r", "gpu-000")],
-        "own-1": [("r", "gpu-001")],
-    }
-    used = {
-        each["name"]: [claim["name"] for claim in each["resources"]["claims"]]
-        for each in containers(paper.get("own"))
-    }
-    assert used == {"init": ["own-0"], "show": ["own-0"], "second": ["own-1"]}
