@@ -13,12 +13,12 @@ from services.kube.client import ClusterClient
 from services.process.errors import ClusterError
 from simulator.apiserver.http_server import Request, Response
 from simulator.apiserver.standin import ApiServerStandIn
-from tests.accelbind.doctor.answers import Json, attributes, labelled, published
+from tests.accelbind.doctor.answers import Json, attributes, labelled, plugin_on, published
 from tests.accelbind.running import Done, run
 
 pytestmark = pytest.mark.anyio
 
-AF, SYSTEM = "fpga.intel.com/af-x", "accelbind-system"
+AF = "fpga.intel.com/af-x"
 HELD = {"namespace": "team-a", "pod": "p", "container": "c", "claim": ""}
 BROKEN = [{"reason": "port-errors", "message": "errors reads 0x40"}]
 
@@ -33,20 +33,9 @@ def table(node: str, *devices: Json, **more: Any) -> Json:
 
 
 def process_on(node: str, phase: str = "Running", component: str = "accelbind-plugin") -> Json:
-    owner = {"kind": "DaemonSet", "name": "accelbind-plugin", "uid": "u", "controller": True}
-    port = {"name": "metrics", "containerPort": 9102}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": f"plugin-{node}",
-            "namespace": SYSTEM,
-            "labels": {"app.kubernetes.io/component": component},
-            "ownerReferences": [owner],
-        },
-        "spec": {"nodeName": node, "containers": [{"name": "plugin", "ports": [port]}]},
-        "status": {"phase": phase},
-    }
+    made = plugin_on(node, "plugin", phase)
+    made["metadata"]["labels"] = {"app.kubernetes.io/component": component}
+    return {"apiVersion": "v1", "kind": "Pod"} | made
 
 
 class Processes:
@@ -123,14 +112,7 @@ async def test_each_node_is_a_line_also_without_an_answer(
     done = await asked(api, nodes)
     assert (done.returncode, done.stderr) == (0, "")
     head, *lines, _, total = done.stdout.splitlines()
-    assert head.split() == [
-        "NODE",
-        "MODE",
-        "VERSION",
-        *("DEVICES", "FREE", "USED"),
-        "UNHEALTHY",
-        "NOTE",
-    ]
+    assert " ".join(head.split()) == "NODE MODE VERSION DEVICES FREE USED UNHEALTHY NOTE"
     assert [line.split()[:7] for line in lines] == [
         ["n1", "af", "0.1.0", "2", "1", "1", "0"],
         ["n2", "af", "-", "1", "0", "0", "1"],
@@ -264,13 +246,8 @@ async def test_missing_rights_are_told_and_the_rest_is_shown(
         403, matches=lambda request: request.path in ("/api/v1/pods", "/api/v1/nodes")
     ):
         done = await asked(api, nodes, "-o", "json")
-    assert [each["node"] for each in json.loads(done.stdout)["nodes"]] == [
-        "n1",
-        "n2",
-        "n3",
-        "n4",
-        "n5",
-    ]
+    nodes_found = [each["node"] for each in json.loads(done.stdout)["nodes"]]
+    assert nodes_found == ["n1", "n2", "n3", "n4", "n5"]
     assert done.stderr.count("warning: ") == 3
     with api.faults.failing(403, matches=lambda request: "/proxy/" not in request.path):
         async with ClusterClient(api.access) as client:

@@ -16,6 +16,7 @@ from simulator.apiserver.http_server import Request
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.accelbind.doctor.answers import Answers, Json, answering, first_of, items
 from tests.accelbind.running import Done, run_process
+from tests.accelbind.test_claim_objects import device_class, of, template
 from tests.services.building import accelerator
 from tests.simulator.apiserver.support import function, node_with, pod
 
@@ -57,15 +58,11 @@ def claim(driver: str, *devices: str) -> Json:
     return {"metadata": {}, "status": {"allocation": {"devices": {"results": results}}}}
 
 
-def device_class(name: str, driver: str, **spec: str) -> Json:
-    selector = {"cel": {"expression": f'device.driver == "{driver}"'}}
-    return {"metadata": {"name": name}, "spec": {"selectors": [selector], **spec}}
+def named_class(name: str, resource: str, expression: str = "") -> Json:
+    made = device_class(name, expression)
+    return made | {"spec": made["spec"] | {"extendedResourceName": resource}}
 
 
-TEMPLATE = {
-    "metadata": {"name": "pair", "namespace": "default"},
-    "spec": {"spec": {"devices": {"requests": [{"exactly": {"deviceClassName": "gpu"}}]}}},
-}
 CLUSTER = {
     "/api/v1/nodes": [
         node("n1", {GPU: "8", REGION: "5"}, model="a"),
@@ -93,12 +90,12 @@ CLUSTER = {
         ),
     ],
     CLASSES: [
-        device_class("gpu", "gpu.example"),
-        device_class("nic", "nic.example", extendedResourceName="nic.example/port"),
-        {"metadata": {"name": "region"}, "spec": {"extendedResourceName": REGION}},
+        device_class("gpu", 'device.driver == "gpu.example"'),
+        named_class("nic", "nic.example/port", 'device.driver == "nic.example"'),
+        named_class("region", REGION),
     ],
     CLAIMS: [claim("gpu.example", "g2"), claim("accelbind.dev", "r1"), {"metadata": {}}],
-    "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates": [TEMPLATE],
+    "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates": [template(of("gpu"))],
 }
 
 

@@ -8,23 +8,11 @@ from cryptography.hazmat.primitives import serialization
 from structlog.testing import capture_logs
 
 from certs import state
-from certs.authority import (
-    create_authority,
-    issue_serving,
-    utc_now,
-)
+from certs.authority import create_authority, issue_serving, utc_now
 from certs.certificates import bundle_pem
 from certs.keeper import ATTEMPTS, renew
 from services.process.errors import CertificateError, ClusterError
-from tests.certs.memory import (
-    CA,
-    HOSTS,
-    SETTINGS,
-    TLS,
-    Cluster,
-    encrypted_key,
-    rebuilt,
-)
+from tests.certs.memory import CA, HOSTS, SETTINGS, TLS, Cluster, encrypted_key, rebuilt
 from tests.odd_certificates import ODD
 
 pytestmark = pytest.mark.anyio
@@ -211,10 +199,7 @@ async def test_other_certificates_of_a_configuration_leave_with_the_old_cas(
     assert filled.bundle == [own]
 
 
-@pytest.mark.parametrize(
-    "damage",
-    ["no key", "garbled", "another key", "unknown CA", "expired"],
-)
+@pytest.mark.parametrize("damage", ["no key", "garbled", "another key", "unknown CA", "expired"])
 async def test_a_serving_pair_that_nobody_can_use_is_replaced_at_once(
     filled: Cluster, damage: str
 ) -> None:

@@ -1,22 +1,15 @@
 """`accelbind certs run` as real processes beside an API server."""
 
 import asyncio
-import contextlib
-import http.client
 import json
 from pathlib import Path
 
 import pytest
 
+from accelbind.plain_port import PlainPort
 from certs.authority import create_authority, utc_now
 from simulator.apiserver.standin import ApiServerStandIn
-from tests.certs.cluster import (
-    MUTATING,
-    bundles,
-    configuration,
-    edit_secret,
-    empty_secret,
-)
+from tests.certs.cluster import MUTATING, bundles, configuration, edit_secret, empty_secret
 from tests.certs.memory import CA, NAMESPACE, rebuilt
 from tests.support import Processes, eventually_async
 
@@ -36,15 +29,9 @@ class Replica:
     async def get(self, path: str) -> tuple[int, str]:
         """A GET on its plain port."""
 
-        def ask() -> tuple[int, str]:
-            port = self.process.ports(self._ports)["metrics"]
-            connection = http.client.HTTPConnection("localhost", port, timeout=60)
-            with contextlib.closing(connection):
-                connection.request("GET", path)
-                answer = connection.getresponse()
-                return answer.status, answer.read().decode()
-
-        return await asyncio.to_thread(ask)
+        port = PlainPort("localhost", self.process.ports(self._ports)["metrics"])
+        status, text = await asyncio.to_thread(port.get, path)
+        return status, text.decode()
 
     async def ready(self) -> bool:
         return (await self.get("/readyz"))[0] == 200
@@ -91,9 +78,7 @@ async def test_errors_make_it_not_ready_until_they_are_over(
     await eventually_async(lambda: b"" not in bundles(api), what="the bundle")
 
 
-async def test_sigterm_ends_it_while_the_api_server_hangs(
-    processes: Processes,
-) -> None:
+async def test_sigterm_ends_it_while_the_api_server_hangs(processes: Processes) -> None:
     asked = asyncio.Event()
 
     async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

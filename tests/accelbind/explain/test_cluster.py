@@ -95,81 +95,71 @@ def explain(api: ApiServerStandIn, tmp_path: Path) -> Explain:
 REFUSALS = [
     (
         'admission webhook "pods.accelbind.dev" denied the request: container "c": no',
-        403,
         ("webhook", "webhook pods.accelbind.dev", 'container "c": no'),
     ),
     (
         'admission webhook "guard.example" denied the request without explanation',
-        403,
         ("webhook", "webhook guard.example", "without explanation"),
     ),
     (
         'Internal error occurred: failed calling webhook "w.example": failed to call webhook: EOF',
-        500,
         ("webhook-failed", "webhook w.example, which can't be called", "Internal error"),
     ),
     (
         'pods "p" is forbidden: exceeded quota: gpus, requested: requests.nvidia.com/gpu=2',
-        403,
         ("quota", "ResourceQuota gpus", "exceeded quota: gpus"),
     ),
     (
         'pods "p" is forbidden: failed quota: cpus: must specify limits.cpu for: c',
-        403,
         ("quota", "ResourceQuota cpus", "failed quota: cpus"),
     ),
     (
         'pods "p" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true',
-        403,
         ("pod-security", "pod security restricted:latest", "violates PodSecurity"),
     ),
     (
         'pods "p" is forbidden: [maximum cpu usage per Container is 2, but limit is 3]',
-        403,
         ("limit-range", "a LimitRange", "[maximum cpu usage"),
     ),
     (
         'pods "p" is forbidden: cpu max limit to request ratio per Container is 2, but',
-        403,
         ("limit-range", "a LimitRange", "cpu max limit"),
     ),
     (
         "pods \"p\" is invalid: : ValidatingAdmissionPolicy 'a' with binding 'b' denied request: x",
-        422,
         ("policy", "ValidatingAdmissionPolicy a", "x"),
     ),
     (
         'Pod "p" is invalid: spec.containers[0].image: Required value',
-        422,
         ("api-server", "the API server", "spec.containers[0].image: Required"),
     ),
     (
         'namespaces "n" not found',
-        404,
         ("api-server", "the API server", 'namespaces "n" not found'),
     ),
 ]
 
 
-@pytest.mark.parametrize(("message", "code", "told"), REFUSALS)
+@pytest.mark.parametrize(("message", "told"), REFUSALS)
 async def test_a_refusal_has_its_author_and_no_more_than_the_authors_words(
-    explain: Explain, message: str, code: int, told: tuple[str, str, str]
+    explain: Explain, message: str, told: tuple[str, str, str]
 ) -> None:
-    result = await explain.dry_run(refusal(message, code))
-    assert isinstance(result, Denied)
-    assert (result.code, result.author) == told[:2]
-    assert result.message.startswith(told[2])
+    for code in (500,) if message.startswith("Internal error") else (403, 404, 422):
+        result = await explain.dry_run(refusal(message, code))
+        assert isinstance(result, Denied)
+        assert (result.code, result.author) == told[:2]
+        assert result.message.startswith(told[2])
 
 
 async def test_a_refusal_is_shown_with_its_author(explain: Explain) -> None:
-    message, code, _ = REFUSALS[0]
-    done = await explain(pod(), refusal(message, code))
+    message, _ = REFUSALS[0]
+    done = await explain(pod(), refusal(message))
     assert done.returncode == 1
     assert done.stdout.splitlines() == [
         "Pod p in namespace default: refused",
         '  ✗ by webhook pods.accelbind.dev: container "c": no [webhook]',
     ]
-    found = await explain.json(pod(), refusal(message, code))
+    found = await explain.json(pod(), refusal(message))
     (why,) = found["reasons"]
     author = "webhook pods.accelbind.dev"
     assert (found["outcome"], why["code"], why["by"]) == ("refused", "webhook", author)

@@ -7,36 +7,13 @@ import yaml
 
 from tests.accelbind.kubeconfigs import write_config
 from tests.accelbind.running import Done, run
+from tests.services.building import AF_NLB0, ARRIA, NLB0, REGION, accelerator, function, region
 from tests.support import require
 
 pytestmark = pytest.mark.anyio
 
-ARRIA = "ce48969398f05f33946d560708be108a"
-NLB0 = "d8424dc4a4a3c413f89e433683f9040b"
-REGION = f"fpga.intel.com/region-{ARRIA}"
-AF = "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"
-
-MAPPINGS = f"""
-# from an existing cluster
-apiVersion: fpga.intel.com/v2
-kind: AcceleratorFunction
-metadata:
-  name: arria10.dcp1.0-nlb0-orchestrated
-spec:
-  afuId: {NLB0}
-  interfaceId: {ARRIA}
-  mode: region
----
-apiVersion: fpga.intel.com/v2
-kind: AcceleratorFunction
-metadata: {{name: nlb0-af}}
-spec: {{afuId: {NLB0}, interfaceId: {ARRIA}, mode: af}}
----
-apiVersion: fpga.intel.com/v2
-kind: FpgaRegion
-metadata: {{name: devel}}
-spec: {{interfaceId: {ARRIA}}}
-"""
+LOGICAL = "arria10.dcp1.0-nlb0-orchestrated"
+MAPPINGS = (function(LOGICAL, "region"), function("nlb0-af", "af"), region("devel"))
 
 POD = """
 apiVersion: v1
@@ -64,7 +41,7 @@ spec:
 def maps(tmp_path: Path) -> Path:
     folder = tmp_path / "maps"
     folder.mkdir()
-    (folder / "all.yaml").write_text(MAPPINGS)
+    (folder / "all.yaml").write_text(yaml.safe_dump_all(MAPPINGS))
     return folder
 
 
@@ -136,7 +113,7 @@ def test_programs_get_the_patch_and_what_was_rewritten(explain: Explain) -> None
     (explained,) = explain.json(pod('{"fpga.intel.com/nlb0-af": 2}'))
     admitted = explained.pop("admitted")
     assert admitted["metadata"]["namespace"] == "default"
-    assert admitted["spec"]["containers"][0]["resources"] == {"limits": {AF: "2"}}
+    assert admitted["spec"]["containers"][0]["resources"] == {"limits": {AF_NLB0: "2"}}
     assert [each["op"] for each in explained.pop("patch")] == ["remove", "add", "add"]
     assert explained == EXPLAINED | {
         "outcome": "patched",
@@ -145,7 +122,7 @@ def test_programs_get_the_patch_and_what_was_rewritten(explain: Explain) -> None
                 "container": "app",
                 "init": False,
                 "logical": "fpga.intel.com/nlb0-af",
-                "resource": AF,
+                "resource": AF_NLB0,
                 "count": 2,
                 "mode": "af",
                 "mapping": "AcceleratorFunction default/nlb0-af",
@@ -238,9 +215,8 @@ def test_each_document_is_explained_and_counted(explain: Explain) -> None:
 def test_the_namespace_of_the_pod_decides_which_mappings_count(
     explain: Explain, maps: Path
 ) -> None:
-    (maps / "team.yaml").write_text(
-        MAPPINGS.split("---")[1].replace("name: nlb0-af", "name: theirs, namespace: team")
-    )
+    mapping = function("theirs", "af", namespace="team")
+    (maps / "team.yaml").write_text(yaml.safe_dump(mapping))
     theirs = '{"fpga.intel.com/theirs": 1}'
     for explained in (
         explain.json(pod(theirs, namespace="team")),
@@ -279,7 +255,7 @@ def test_bad_mappings_are_named_beside_the_answer(explain: Explain, maps: Path) 
     [
         ("intel.com/nlb0-af", "fpga.intel.com/nlb0-af"),
         ("fgpa.intel.com/nlb0-af", "fpga.intel.com/nlb0-af"),
-        (AF.replace("fpga.", ""), AF),
+        (AF_NLB0.replace("fpga.", ""), AF_NLB0),
         ("nlb0-af", "fpga.intel.com/nlb0-af"),
         ("intel.com/qat", None),
         ("example.org/nlb0", None),
@@ -375,18 +351,15 @@ def test_the_kubeconfigs_namespace_counts_for_folders_of_mappings_too(
     assert done.stderr == ""
 
 
-GPU = """
-apiVersion: accelbind.dev/v1alpha1
-kind: Accelerator
-metadata: {name: gpu-small}
-spec:
-  target: {resource: nvidia.com/mig-1g.10gb}
-  alsoRequest: [{resource: rdma/hca, per: Container}]
-  env: [{name: TIER, value: small}]
-  nodeSelector: {a: b}
-  tolerations: [{key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}]
-  runtimeClassName: nvidia
-"""
+GPU = accelerator(
+    "gpu-small",
+    "nvidia.com/mig-1g.10gb",
+    alsoRequest=[{"resource": "rdma/hca", "per": "Container"}],
+    env=[{"name": "TIER", "value": "small"}],
+    nodeSelector={"a": "b"},
+    tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+    runtimeClassName="nvidia",
+)
 GPU_POD = """
 apiVersion: v1
 kind: Pod
@@ -400,7 +373,7 @@ spec:
 
 
 def test_names_of_accelerators_are_explained(explain: Explain, maps: Path) -> None:
-    (maps / "gpu.yaml").write_text(GPU)
+    (maps / "gpu.yaml").write_text(yaml.safe_dump(GPU))
     status, text, _ = explain(GPU_POD)
     assert status == 0
     assert "accelbind.dev/gpu-small: 2 becomes nvidia.com/mig-1g.10gb" in text
@@ -426,14 +399,14 @@ def test_names_of_accelerators_are_explained(explain: Explain, maps: Path) -> No
 def test_a_name_of_an_accelerator_in_another_domain_gets_a_hint(
     explain: Explain, maps: Path, key: str, meant: str | None
 ) -> None:
-    shared = GPU.replace("gpu-small", "gpu-shared, namespace: lib")
-    (maps / "gpu.yaml").write_text(f"{GPU}---{shared}")
+    shared = accelerator("gpu-shared", "nvidia.com/gpu", namespace="lib")
+    (maps / "gpu.yaml").write_text(yaml.safe_dump_all([GPU, shared]))
     err = explain(pod(json.dumps({key: 1})), "--shared-namespace", "lib")[2]
     assert (f"did you mean accelbind.dev/{meant}?" in err) == (meant is not None)
 
 
 def test_a_guard_is_explained_for_the_pod_after_its_patch(explain: Explain, maps: Path) -> None:
-    (maps / "gpu.yaml").write_text(GPU)
+    (maps / "gpu.yaml").write_text(yaml.safe_dump(GPU))
     guard = ("--guard", "nvidia.com/*")
     status, text, _ = explain(GPU_POD, *guard)
     assert status == 1
@@ -573,7 +546,9 @@ def test_pods_are_printed_as_they_would_be(explain: Explain) -> None:
     assert err.count("refused: ") == 2
     (made,) = yaml.safe_load_all(out)
     assert (made["apiVersion"], made["kind"], made["metadata"]["namespace"]) == (
-        *("v1", "Pod", "default"),
+        "v1",
+        "Pod",
+        "default",
     )
     assert made["spec"]["containers"][0]["resources"]["limits"] == {REGION: "1"}
     template = DEPLOYMENT.replace("fpga.intel.com/nlb0", "cpu")
