@@ -21,7 +21,17 @@ def exactly(name: str, of: str, **more: object) -> dict[str, Any]:
     return {"name": name, "exactly": {"deviceClassName": of, **more}}
 
 
-HAS = '"{0}" in device.attributes["a.b"] && device.attributes["a.b"]["{0}"] == {1}'
+def has(name: str, value: str) -> str:
+    attributes = 'device.attributes["a.b"]'
+    return f'"{name}" in {attributes} && {attributes}["{name}"] == {value}'
+
+
+BIG = [
+    {"name": "big", "deviceClassName": "big.a"},
+    {"name": "big-2", "deviceClassName": "big.b", "count": 2},
+]
+SELECTORS = [{"cel": {"expression": " && ".join([has("ecc", "true"), has("model", r'"x\"y"')])}}]
+AMOUNTS = {"requests": {"memory": "10Gi", "n": "2"}}
 
 
 @pytest.mark.parametrize(
@@ -37,45 +47,15 @@ HAS = '"{0}" in device.attributes["a.b"] && device.attributes["a.b"]["{0}"] == {
         ),
         (
             {"devices": [{"prefer": [{"class": "big.a"}, {"class": "big.b", "count": 2}]}]},
-            {
-                "requests": [
-                    {
-                        "name": "any",
-                        "firstAvailable": [
-                            {"name": "big", "deviceClassName": "big.a"},
-                            {"name": "big-2", "deviceClassName": "big.b", "count": 2},
-                        ],
-                    }
-                ]
-            },
+            {"requests": [{"name": "any", "firstAvailable": BIG}]},
         ),
         (
             {"devices": [{"class": "gpu", "share": {"capacity": {"memory": "10Gi", "n": 2}}}]},
-            {
-                "requests": [
-                    exactly("gpu", "gpu", capacity={"requests": {"memory": "10Gi", "n": "2"}})
-                ]
-            },
+            {"requests": [exactly("gpu", "gpu", capacity=AMOUNTS)]},
         ),
         (
             {"devices": [{"class": "gpu", "where": {"a.b/model": 'x"y', "a.b/ecc": True}}]},
-            {
-                "requests": [
-                    exactly(
-                        "gpu",
-                        "gpu",
-                        selectors=[
-                            {
-                                "cel": {
-                                    "expression": HAS.format("ecc", "true")
-                                    + " && "
-                                    + HAS.format("model", r'"x\"y"')
-                                }
-                            }
-                        ],
-                    )
-                ]
-            },
+            {"requests": [exactly("gpu", "gpu", selectors=SELECTORS)]},
         ),
     ],
 )

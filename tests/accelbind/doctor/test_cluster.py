@@ -253,11 +253,15 @@ def stuck(name: str, resource: str, *, node: str = "", **status: Any) -> Json:
 async def test_pods_that_wait_in_vain_are_told_from_those_in_a_queue(
     api: ApiServerStandIn,
 ) -> None:
-    api.put(node_with("n1", {PHYSICAL: "1", "fpga.intel.com/region-00000000": "0"}))
     refusal = "rpc error: PreStartContainer: no bitstream for AFU"
     state = {"waiting": {"reason": "CreateContainerConfigError", "message": refusal}}
     scheduling = {"type": "PodScheduled", "status": "False", "message": "0/1 nodes: Insufficient"}
+    noted = stuck("noted", "vendor.example/other")
+    names = {"accelbind.dev/claimed": 1}
+    note = {"c": names | {"env:OWN": 1}, "d": names}
+    noted["metadata"]["annotations"] = {"accelbind.dev/requested": json.dumps(note)}
     for each in (
+        noted,
         stuck("logical", "fpga.intel.com/nlb0"),
         stuck("unknown", "fpga.intel.com/region-ffffffff"),
         stuck("broken", "fpga.intel.com/region-00000000"),
@@ -265,57 +269,38 @@ async def test_pods_that_wait_in_vain_are_told_from_those_in_a_queue(
         stuck("refused", PHYSICAL, node="n1", containerStatuses=[{"name": "c", "state": state}]),
         stuck("starting", PHYSICAL, node="n1"),
         stuck("units", "b-com.com/accelerator"),
-        stuck("plain", "example.com/gpu"),
-    ):
-        api.put(each)
-    result = await expect(api, "cluster.pending-pods", "failed")
-    found = {line.what.split()[1].partition("/")[2]: line for line in result.lines}
-    words = {
-        "logical": "no webhook has replaced",
-        "unknown": "which no node knows",
-        "broken": "no node has a healthy one",
-        "queued": "Insufficient",
-        "refused": "no bitstream for AFU",
-        "units": "which no node knows",
-    }
-    assert found.keys() == words.keys()
-    assert [name for name in words if words[name] not in found[name].what] == []
-    states = {name: str(line.state) for name, line in found.items()}
-    assert states == dict.fromkeys(words, "failed") | {"queued": "warning"}
-    api.put(node_with("n2", {"b-com.com/accelerator": "40"}))
-    await expect(api, "cluster.pending-pods", "failed", "of which nodes have 40")
-
-
-async def test_pods_that_wait_for_what_general_names_stand_for_are_found(
-    api: ApiServerStandIn,
-) -> None:
-    named = {"spec": {"target": {"resource": TARGET}, "alsoRequest": [{"resource": ALSO}]}}
-    answers = cluster.items("/apis/accelbind.dev/v1alpha1/accelerators", named)
-    noted = stuck("noted", "vendor.example/other")
-    names = {"accelbind.dev/claimed": 1}
-    note = {"c": names | {"env:OWN": 1}, "d": names}
-    noted["metadata"]["annotations"] = {"accelbind.dev/requested": json.dumps(note)}
-    for each in (
-        noted,
         stuck("mapped", TARGET),
         stuck("also", ALSO),
         stuck("typed", "device.accelbind.dev/x"),
         stuck("other", "vendor.example/other"),
     ):
         api.put(each)
-    api.put(node_with("n1", {ALSO: "0", "device.accelbind.dev/x": "1"}))
+    broken: Json = {"fpga.intel.com/region-00000000": "0", ALSO: "0"}
+    api.put(node_with("n1", {PHYSICAL: "1", "device.accelbind.dev/x": "1"} | broken))
+    named = {"spec": {"target": {"resource": TARGET}, "alsoRequest": [{"resource": ALSO}]}}
+    answers = cluster.items("/apis/accelbind.dev/v1alpha1/accelerators", named)
+    result = await expect(api, "cluster.pending-pods", "failed", answers=answers)
+    found = {line.what.split()[1].partition("/")[2]: line for line in result.lines}
     words = {
         "noted": "waits for accelbind.dev/claimed: 2: no message",
+        "logical": "no webhook has replaced",
+        "unknown": "which no node knows",
+        "broken": "no node has a healthy one",
+        "queued": "Insufficient",
+        "refused": "no bitstream for AFU",
+        "units": "which no node knows",
         "mapped": "which no node knows",
         "also": "no node has a healthy one",
         "typed": "of which nodes have 1",
     }
-    result = await expect(api, "cluster.pending-pods", "failed", answers=answers)
-    found = {line.what.split()[1].partition("/")[2]: line for line in result.lines}
     assert found.keys() == words.keys()
     assert [name for name in words if words[name] not in found[name].what] == []
+    waiting = {name for name, line in found.items() if line.state == "warning"}
+    assert waiting == {"queued", "noted", "typed"}
+    api.put(node_with("n2", {"b-com.com/accelerator": "40"}))
     api.put(cluster.device_class("gpus", TARGET))
-    await expect(api, "cluster.pending-pods", "failed", "of a DeviceClass", answers=answers)
+    words_of_both = ("of which nodes have 40", "of a DeviceClass")
+    await expect(api, "cluster.pending-pods", "failed", *words_of_both, answers=answers)
 
 
 async def test_pending_pods_are_found_where_mappings_may_not_be_read(
