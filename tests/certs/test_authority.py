@@ -1,14 +1,10 @@
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
 
 import pytest
-from cryptography import x509
 
 from certs.authority import create_authority, issue_serving, parse_names
-from certs.certificates import Certificate
 from services.process.errors import InvalidSettings
 
-Extension = TypeVar("Extension", bound=x509.ExtensionType)
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
 
@@ -36,10 +32,6 @@ def test_other_texts_are_refused_with_what_was_typed(typed: str) -> None:
     assert repr(typed) in str(caught.value)
 
 
-def extension(certificate: Certificate, kind: type[Extension]) -> Extension:
-    return certificate.parsed.extensions.get_extension_for_class(kind).value
-
-
 @pytest.mark.parametrize("lifetime", [DAY, 100 * DAY], ids=["own end", "end of the CA"])
 def test_certificates_are_dated_back_and_end_with_their_ca(lifetime: timedelta) -> None:
     authority = create_authority(NOW, 10 * DAY)
@@ -47,10 +39,3 @@ def test_certificates_are_dated_back_and_end_with_their_ca(lifetime: timedelta) 
     assert authority.certificate.begins == NOW - timedelta(hours=1)
     assert certificate.begins == NOW - timedelta(hours=1)
     assert certificate.ends == NOW + min(lifetime, 10 * DAY)
-
-
-def test_the_certificate_points_to_its_cas_key() -> None:
-    authority = create_authority(NOW, DAY)
-    certificate = issue_serving(authority, parse_names(["a"]), NOW, DAY).certificate
-    expected = extension(authority.certificate, x509.SubjectKeyIdentifier).digest
-    assert extension(certificate, x509.AuthorityKeyIdentifier).key_identifier == expected

@@ -15,7 +15,6 @@ from certs.certificates import (
     read_certificates,
     read_key,
 )
-from tests.odd_certificates import ODD
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -56,14 +55,6 @@ UNKNOWN_CURVE = b"-----BEGIN PRIVATE KEY-----\n%b\n-----END PRIVATE KEY-----\n" 
 )
 def test_the_readable_certificates_are_read(text: bytes, found: tuple[Certificate, ...]) -> None:
     assert read_certificates(text) == found
-
-
-@pytest.mark.parametrize("kind", ODD)
-def test_an_odd_certificate_keeps_no_other_from_its_use(kind: str) -> None:
-    text = CA.certificate.pem + ODD[kind] + OTHER.certificate.pem
-    first, *odd, last = read_certificates(text)
-    assert (first, last) == (CA.certificate, OTHER.certificate)
-    assert len(odd) <= 1
 
 
 def test_a_key_is_read_where_it_can_be_used() -> None:

@@ -275,8 +275,9 @@ async def test_pods_that_wait_in_vain_are_told_from_those_in_a_queue(
         stuck("other", "vendor.example/other"),
     ):
         api.put(each)
-    broken: Json = {"fpga.intel.com/region-00000000": "0", ALSO: "0"}
-    api.put(node_with("n1", {PHYSICAL: "1", "device.accelbind.dev/x": "1"} | broken))
+    amounts: Json = {PHYSICAL: "1", "device.accelbind.dev/x": "1"}
+    amounts |= dict.fromkeys(("fpga.intel.com/region-00000000", ALSO), "0")
+    api.put(node_with("n1", amounts))
     named = {"spec": {"target": {"resource": TARGET}, "alsoRequest": [{"resource": ALSO}]}}
     answers = cluster.items("/apis/accelbind.dev/v1alpha1/accelerators", named)
     result = await expect(api, "cluster.pending-pods", "failed", answers=answers)
