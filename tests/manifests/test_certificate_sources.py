@@ -79,11 +79,15 @@ async def api(tmp_path: Path) -> AsyncIterator[ApiServerStandIn]:
         yield made
 
 
-def install(api: ApiServerStandIn, case: Case) -> None:
-    """What Helm can see of an installation; the CA of accelbind's own certificates is NEW."""
+def install(api: ApiServerStandIn, case: Case, by_release: dict[str, str] = NONE) -> None:
+    """What Helm can see of an installation; the CA of accelbind's own certificates is NEW.
+
+    `by_release` are the annotations that the release in use gave the Deployment.
+    """
     deployment = one(rendered("base"), "Deployment", "accelbind-webhook")
     (volume,) = deployment["spec"]["template"]["spec"]["volumes"]
     volume["secret"]["secretName"] = case.mounted
+    deployment["metadata"]["annotations"] = by_release
     api.put(deployment)
     configuration = one(rendered("base"), "MutatingWebhookConfiguration", "accelbind")
     configuration["metadata"]["annotations"] = case.annotations
@@ -148,15 +152,10 @@ async def test_helm_must_forget_a_bundle_that_its_last_upgrade_set(
     api: ApiServerStandIn, source: str, mounted: str, annotations: dict[str, str], tmp_path: Path
 ) -> None:
     helm()
-    install(api, Case("", mounted, OLD, annotations, source, taken=True))
-    deployment = one(rendered("base"), "Deployment", "accelbind-webhook")
-    (volume,) = deployment["spec"]["template"]["spec"]["volumes"]
-    volume["secret"]["secretName"] = mounted
-    deployment["metadata"]["annotations"] = BY_CHART
-    api.put(deployment)
+    case = Case("", mounted, OLD, annotations, source, taken=True)
+    install(api, case, BY_CHART)
     said = await refused(api, {"source": source}, tmp_path, "--is-upgrade")
     assert f"certificates.source {source}: Helm could delete the caBundle" in said
     assert await refused(api, {"source": source}, tmp_path) == ""
-    deployment["metadata"]["annotations"] = NONE
-    api.put(deployment)
+    install(api, case)
     assert await refused(api, {"source": source}, tmp_path, "--is-upgrade") == ""

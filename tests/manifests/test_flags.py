@@ -26,8 +26,9 @@ MODES = {
 
 
 Read = Callable[[Json], Json]
-PLUGINS = sorted(set(OVERLAYS) - {"names", "dra"})
+PLUGINS = sorted(set(OVERLAYS) - {"names"})
 """The overlays that have one."""
+DRA_FOLDERS = ("device-plugins", f"plugins/{DRIVER}", "plugins_registry")
 ENFORCING = {"region", "regiondevel"}
 """Modes whose plugins must know every pod that starts a container."""
 
@@ -69,39 +70,30 @@ def beneath(path: str, container: Json) -> bool:
 
 
 @pytest.mark.parametrize("overlay", PLUGINS)
-def test_the_plugin_understands_its_settings(overlay: str, settings: Read) -> None:
+def test_the_plugin_understands_its_settings_and_has_what_they_name(
+    overlay: str, settings: Read
+) -> None:
     container = container_of(overlay, "accelbind-plugin")
-    found = settings(container)
-    assert found["mode"] == MODES.get(overlay, "af")
+    found, is_dra = settings(container), overlay == "dra"
     assert found["node-name"] == "node-1", "the node's name, and not the pod's"
     assert found["host-root"] == "/"
     assert ports(container) == {"metrics": found["metrics-port"]}
     for folder in ("sys", "dev"):
         assert beneath(f"{found['root']}/{folder}", container)
-    for folder in ("device-plugins", "pod-resources"):
+    for folder in DRA_FOLDERS if is_dra else ("device-plugins", "pod-resources"):
         assert beneath(f"{found['kubelet-dir']}/{folder}", container)
-    assert beneath(found["pod-logs-dir"], container) == (found["mode"] in ENFORCING)
     assert beneath(found["state-dir"], container)
-    assert beneath(found["bitstreams"], container) == (found["mode"] == "region")
-    assert found["programming"] == ("oci-hook" if overlay == "region-hook" else "prestart")
     assert found["cdi-dir"] is None or beneath(found["cdi-dir"], container)
     (sys,) = [mount for mount in container["volumeMounts"] if mount["name"] == "sys"]
     assert found["clear-errors"] is not sys.get("readOnly", False)
-
-
-def test_the_dra_driver_understands_its_settings(settings: Read) -> None:
-    container = container_of("dra", "accelbind-plugin")
-    assert container["args"] == ["plugin", "--api=dra"]
-    found = settings(container)
-    assert (found["node-name"], found["host-root"]) == ("node-1", "/")
-    assert (found["programming"], found["clear-errors"]) == ("on-prepare", True)
-    assert ports(container) == {"metrics": found["metrics-port"]}
-    for folder in ("sys", "dev"):
-        assert beneath(f"{found['root']}/{folder}", container)
-    for folder in ("device-plugins", f"plugins/{DRIVER}", "plugins_registry"):
-        assert beneath(f"{found['kubelet-dir']}/{folder}", container)
-    for setting in ("pod-logs-dir", "state-dir", "bitstreams", "cdi-dir"):
-        assert beneath(found[setting], container), setting
+    if is_dra:
+        assert container["args"] == ["plugin", "--api=dra"]
+        assert (found["programming"], found["cdi-dir"] is None) == ("on-prepare", False)
+    else:
+        assert found["mode"] == MODES.get(overlay, "af")
+        assert found["programming"] == ("oci-hook" if overlay == "region-hook" else "prestart")
+    assert beneath(found["pod-logs-dir"], container) == (is_dra or found["mode"] in ENFORCING)
+    assert beneath(found["bitstreams"], container) == (is_dra or found["mode"] == "region")
 
 
 def test_the_webhook_understands_its_settings_and_listens_where_the_service_leads(

@@ -1,8 +1,10 @@
 """The chart renders what kustomize does, and each value changes what it says."""
 
 import json
+import re
 import shlex
 import tarfile
+import textwrap
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -41,6 +43,7 @@ STANDARD_LABELS = {"helm.sh/chart"} | {
 }
 """Labels of objects that the chart has and the kustomization does not."""
 UNORDERED = {"env": "name", "volumes": "name", "volumeMounts": "mountPath", "tolerations": "key"}
+UNORDERED |= {"webhooks": "name"}  # no configuration has two that change an object
 """Lists whose order means nothing, with the key that tells their items apart."""
 
 
@@ -276,18 +279,29 @@ def test_every_value_is_known_to_the_checks_and_tried() -> None:
     )
 
 
-def test_guards_of_all_namespaces_leave_out_those_with_a_label() -> None:
-    guards = {"guard": ["nvidia.com/*"], "guardClaims": True, "guardAllNamespaces": True}
-    items = with_values({"webhook": guards})
-    hooks = one(items, "ValidatingWebhookConfiguration", "accelbind")["webhooks"][-2:]
-    (policy,) = [
-        each["spec"]["matchConstraints"]
-        for each in of_kind(items, "ValidatingAdmissionPolicy")
-        if each["metadata"]["name"] == "accelbind-guard-claims"
-    ]
-    selector = {"key": "accelbind.dev/guard", "operator": "NotIn", "values": ["false"]}
-    for each in (*hooks, policy):
-        assert each["namespaceSelector"] == {"matchExpressions": [selector]}
+def patches_of_the_guide() -> list[Json]:
+    """What docs/accelerators.md adds to the components for the guard: a flag, all namespaces."""
+    page = (REPOSITORY / "docs" / "accelerators.md").read_text()
+    found = re.findall(r"^( *)```yaml\n *(patches:.*?)```", page, re.MULTILINE | re.DOTALL)
+    shown = [textwrap.dedent(indent + text) for indent, text in found]
+    return [patch for each in shown for patch in yaml.safe_load(each)["patches"]]
+
+
+def test_the_guard_of_all_namespaces_is_that_of_the_patches_in_the_guide(tmp_path: Path) -> None:
+    guards = {"guard": ["nvidia.com/*", "amd.com/gpu"], "guardClaims": True}
+    chart = with_values({"webhook": guards | {"guardAllNamespaces": True}} | WITH_NAMESPACE)
+    patched = own_overlay(tmp_path, "guard", "guard-claims", patches=patches_of_the_guide())
+    assert json.dumps(chart).count('"operator": "NotIn", "values": ["false"]') == 3
+    assert taken_guards(chart) == taken_guards(patched) > {"nvidia.com/*", "amd.com/gpu"}
+    compare(chart, patched)
+
+
+def taken_guards(items: list[Json]) -> set[str]:
+    """The resources in flags of the webhook, which a flag has together or each has its own."""
+    (container,) = workloads(items)["accelbind-webhook"]["containers"]
+    flags = [each for each in container["args"] if each.startswith("--guard=")]
+    container["args"] = [each for each in container["args"] if each not in flags]
+    return {name for each in flags for name in each.removeprefix("--guard=").split(",")}
 
 
 def test_monitors_need_a_cluster_that_knows_them() -> None:

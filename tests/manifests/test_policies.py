@@ -4,7 +4,9 @@ import json
 import re
 from collections.abc import Iterator
 
+import kubernetes_validate
 import pytest
+import yaml
 
 from services.mappings.kinds import TABLE
 from tests.manifests.rendering import (
@@ -26,6 +28,7 @@ from tests.manifests.rendering import (
     rendered,
 )
 from tests.manifests.rights import rights_of
+from tests.support import REPOSITORY
 
 PROGRAMMING = ("overlays/region", "overlays/region-hook", "overlays/dra")
 PRIVILEGED = {
@@ -146,30 +149,57 @@ def test_no_image_is_whatever_is_newest() -> None:
                 assert re.fullmatch(r"\d+(\.\d+)*(\.dev\d+)?", tag), named(item)
 
 
-def test_pods_have_no_powers_but_for_the_pools_that_program() -> None:
-    """Webhook and certs pass the level restricted of the Pod Security Standards."""
-    privileged = set()
-    for folder, name, spec in all_pods():
-        assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
-        context = spec["securityContext"]
-        assert context["seccompProfile"] == {"type": "RuntimeDefault"}
-        if name in LIMITED:
-            assert context["runAsNonRoot"] is True
-            assert context["runAsUser"] > 0
-            for volume in spec.get("volumes", ()):
-                assert set(volume) - {"name"} <= VOLUMES, name
-        for container in containers(spec):
-            own = container["securityContext"]
-            assert own["readOnlyRootFilesystem"] is True
-            assert not any("hostPort" in port for port in container.get("ports", ()))
-            if own.get("privileged"):
-                privileged.add((folder, name, container["name"]))
-                continue
+def require_restricted(spec: Json) -> None:
+    """Fail if pods aren't of the level restricted of the Pod Security Standards.
+
+    Its list: kubernetes.io/docs/concepts/security/pod-security-standards.
+    """
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["runAsUser"] > 0
+    assert all(set(volume) - {"name"} <= VOLUMES for volume in spec.get("volumes", ()))
+    for container in containers(spec):
+        own = container["securityContext"]
+        assert not {"privileged", "runAsUser", "runAsNonRoot", "seccompProfile"} & set(own)
+
+
+def require_confined(spec: Json) -> list[str]:
+    """Fail if pods have powers on their node; return the containers that are privileged."""
+    privileged = []
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    for container in containers(spec):
+        own = container["securityContext"]
+        assert not any("hostPort" in port for port in container.get("ports", ()))
+        if own.get("privileged"):
+            privileged.append(container["name"])
+        else:
             assert own["allowPrivilegeEscalation"] is False
             assert own["capabilities"] == {"drop": ["ALL"]}
-            if name in LIMITED:
-                assert not {"runAsUser", "runAsNonRoot", "seccompProfile"} & set(own)
+    return privileged
+
+
+def test_pods_have_no_powers_but_for_the_pools_that_program() -> None:
+    privileged = set()
+    for folder, name, spec in all_pods():
+        privileged |= {(folder, name, each) for each in require_confined(spec)}
+        for container in containers(spec):
+            assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        if name in LIMITED:
+            require_restricted(spec)
     assert privileged == PRIVILEGED
+
+
+@pytest.mark.parametrize("path", ["manifests/samples/pods", "examples/pods"])
+def test_the_workload_without_root_passes_the_level_restricted(path: str) -> None:
+    pod = yaml.safe_load((REPOSITORY / path / "non-root.yaml").read_text())
+    kubernetes_validate.validate(pod, "1.36", strict=True)
+    spec = pod["spec"]
+    assert require_confined(spec) == []
+    require_restricted(spec)
+    assert spec["securityContext"]["runAsGroup"] > 0, "runtimes take the nodes' owner from here"
+    (container,) = spec["containers"]
+    limits = set(container["resources"]["limits"])
+    assert {"hugepages-2Mi", "memory"} <= limits, "huge pages need CPU or memory as well"
 
 
 def test_writable_paths_of_the_node_are_listed() -> None:
@@ -192,47 +222,28 @@ def test_writable_paths_of_the_node_are_listed() -> None:
         assert "/" not in hosts.values()
 
 
-CONTROL_PLANE: Json = {
-    "metadata": {
-        "name": "control-plane",
-        "labels": {"kubernetes.io/os": "linux", "node-role.kubernetes.io/control-plane": ""},
-    },
-    "spec": {
-        "taints": [{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}],
-    },
+CARDS = {
+    "accelbind.dev/plugin": "true",
+    "node.kubernetes.io/instance-type": "f2.6xlarge",
+    "example.com/pool": "a",
 }
-WORKER: Json = {"metadata": {"name": "worker", "labels": {"kubernetes.io/os": "linux"}}, "spec": {}}
-CARDS = {"accelbind.dev/plugin": "true", "node.kubernetes.io/instance-type": "f2.6xlarge"}
-
-
-def labelled(node: Json, pool: str = "a", **taint: str) -> Json:
-    labels = node["metadata"]["labels"] | CARDS | {"example.com/pool": pool}
-    metadata = node["metadata"] | {"labels": labels}
-    return {"metadata": metadata, "spec": {"taints": [taint]} if taint else node["spec"]}
+"""Labels of a node that an administrator sets, or its cloud."""
+CONTROL_PLANE = {"node-role.kubernetes.io/control-plane": ""}
 
 
 @pytest.mark.parametrize("folder", WITH_PLUGINS)
-def test_plugins_run_on_labelled_nodes_and_on_no_other(folder: str) -> None:
-    spec = ours(folder)["accelbind-plugin"]
+def test_plugins_run_on_labelled_nodes_only_also_on_those_with_the_taint_for_cards(
+    folder: str,
+) -> None:
+    daemonset = one(rendered(folder), "DaemonSet", "accelbind-plugin")
+    spec, every = pod_spec(daemonset), {"kubernetes.io/os": "linux"}
     selector = spec["nodeSelector"].items()
-    assert not selector <= WORKER["metadata"]["labels"].items()
-    assert not selector <= CONTROL_PLANE["metadata"]["labels"].items()
-    assert selector <= labelled(WORKER)["metadata"]["labels"].items()
-
-
-@pytest.mark.parametrize("folder", WITH_PLUGINS)
-def test_only_the_taint_for_cards_is_tolerated(folder: str) -> None:
-    spec = ours(folder)["accelbind-plugin"]
+    assert selector <= (every | CARDS).items()
+    assert not selector <= (every | CONTROL_PLANE).items()
     key = "accelbind.dev/fpga"
     assert spec["tolerations"] == [{"key": key, "operator": "Exists", "effect": "NoSchedule"}]
-
-
-@pytest.mark.parametrize("folder", WITH_PLUGINS)
-def test_the_first_pool_keeps_its_name_and_its_immutable_selector(folder: str) -> None:
-    daemonset = one(rendered(folder), "DaemonSet", "accelbind-plugin")
-    assert daemonset["spec"]["selector"] == {
-        "matchLabels": {"app.kubernetes.io/name": "accelbind-plugin"}
-    }
+    pods = {"app.kubernetes.io/name": "accelbind-plugin"}  # nobody can change it later
+    assert daemonset["spec"]["selector"] == {"matchLabels": pods}
 
 
 def test_pods_say_what_they_take_and_how_to_see_whether_they_live() -> None:
@@ -303,6 +314,7 @@ def test_services_policies_and_monitors_select_pods_that_are_there(folder: str) 
         for value in choice["values"]:
             assert any(each.get(choice["key"]) == value for each in labels)
         assert all(each["port"] in ports for each in monitor["spec"]["podMetricsEndpoints"])
+    check_network_policies(items)
 
 
 def test_nothing_reaches_pods_but_what_a_policy_names() -> None:
@@ -311,11 +323,6 @@ def test_nothing_reaches_pods_but_what_a_policy_names() -> None:
     assert closing["spec"]["policyTypes"] == ["Ingress"]
     (opening,) = [each for each in policies if "ingress" in each["spec"]]
     assert opening["spec"]["ingress"] == [{"ports": [{"protocol": "TCP", "port": "https"}]}]
-
-
-@pytest.mark.parametrize("folder", WHOLE)
-def test_network_policies_select_each_pod_of_ours_and_no_other(folder: str) -> None:
-    check_network_policies(rendered(folder))
 
 
 def test_only_the_serving_pair_gets_into_a_pod_and_never_the_cas_key() -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import kubernetes_validate
 import pytest
-import yaml
 
 from simulator.apiserver import crd
 from tests.manifests.rendering import (
@@ -13,7 +12,6 @@ from tests.manifests.rendering import (
     DEFAULT,
     INCLUDED,
     KUSTOMIZATIONS,
-    MANIFESTS,
     NAMESPACE,
     OVERLAYS,
     TWO_POOLS,
@@ -164,78 +162,6 @@ def test_no_two_webhooks_that_pods_pass_share_a_name(tmp_path: Path) -> None:
         *("guard-claims.accelbind.dev", "guard.accelbind.dev"),
         *("last-check.accelbind.dev", "pods.accelbind.dev"),
     ]
-
-
-GUARD_PATCHES: list[Json] = yaml.safe_load(r"""
-- target: {kind: Deployment, name: accelbind-webhook}
-  patch: |-
-    - {op: add, path: /spec/template/spec/containers/0/args/-, value: "--guard=amd.com/gpu"}
-- patch: |-
-    apiVersion: admissionregistration.k8s.io/v1
-    kind: ValidatingWebhookConfiguration
-    metadata: {name: accelbind}
-    webhooks:
-      - name: guard.accelbind.dev
-        namespaceSelector:
-          $patch: replace
-          matchExpressions: [{key: accelbind.dev/guard, operator: NotIn, values: ["false"]}]
-""")
-"""As in docs/accelerators.md."""
-
-
-def test_the_guard_takes_more_resources_and_namespaces_by_patches(tmp_path: Path) -> None:
-    items = own_overlay(tmp_path, "guard", patches=GUARD_PATCHES)
-    (webhook,) = [each for each in of_kind(items, "Deployment") if "webhook" in named(each)]
-    arguments = pod_spec(webhook)["containers"][0]["args"]
-    assert arguments[-2:] == ["--guard=nvidia.com/*", "--guard=amd.com/gpu"]
-    (configuration,) = of_kind(items, "ValidatingWebhookConfiguration")
-    guard, *others = [each["namespaceSelector"] for each in configuration["webhooks"]]
-    selector = {"key": "accelbind.dev/guard", "operator": "NotIn", "values": ["false"]}
-    assert guard == {"matchExpressions": [selector]}
-    assert len(others) == 2
-    text = (MANIFESTS.parent / "docs" / "accelerators.md").read_text()
-    for line in "\n".join(each["patch"] for each in GUARD_PATCHES).splitlines():
-        assert line.strip() in text
-
-
-CLAIMS_PATCHES: list[Json] = yaml.safe_load(r"""
-- patch: |-
-    apiVersion: admissionregistration.k8s.io/v1
-    kind: ValidatingWebhookConfiguration
-    metadata: {name: accelbind}
-    webhooks:
-      - name: guard-claims.accelbind.dev
-        namespaceSelector:
-          $patch: replace
-          matchExpressions: [{key: accelbind.dev/guard, operator: NotIn, values: ["false"]}]
-- patch: |-
-    apiVersion: admissionregistration.k8s.io/v1
-    kind: ValidatingAdmissionPolicy
-    metadata: {name: accelbind-guard-claims}
-    spec:
-      matchConstraints:
-        namespaceSelector:
-          $patch: replace
-          matchExpressions: [{key: accelbind.dev/guard, operator: NotIn, values: ["false"]}]
-""")
-"""As in docs/accelerators.md."""
-
-
-def test_the_guard_of_claims_takes_all_namespaces_by_patches(tmp_path: Path) -> None:
-    items = own_overlay(tmp_path, "guard-claims", patches=CLAIMS_PATCHES)
-    (configuration,) = of_kind(items, "ValidatingWebhookConfiguration")
-    policy = one(items, "ValidatingAdmissionPolicy", "accelbind-guard-claims")
-    selector = {"key": "accelbind.dev/guard", "operator": "NotIn", "values": ["false"]}
-    of_webhook = [
-        each["namespaceSelector"]
-        for each in configuration["webhooks"]
-        if each["name"] == "guard-claims.accelbind.dev"
-    ]
-    of_policy = policy["spec"]["matchConstraints"]["namespaceSelector"]
-    assert [*of_webhook, of_policy] == [{"matchExpressions": [selector]}] * 2
-    text = (MANIFESTS.parent / "docs" / "accelerators.md").read_text()
-    for line in "\n".join(each["patch"] for each in CLAIMS_PATCHES).splitlines():
-        assert line.strip() in text
 
 
 def test_cert_manager_takes_the_place_of_our_certificates_and_of_all_their_rights() -> None:
