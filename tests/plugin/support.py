@@ -21,7 +21,7 @@ from services.kubelet.sockets import plugins_folder
 from services.mappings.index import MappingIndex, NamespaceMappings
 from simulator.apiserver.standin import ApiServerStandIn
 from simulator.bitstreams import make_gbs
-from simulator.cards import A10_INTERFACE, NLB0, NLB3, Rack
+from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec, Rack
 from simulator.driver import SimulatedCalls, raw_bitstream
 from simulator.kubelet.pods import PodState
 from simulator.kubelet.standin import KubeletStandIn
@@ -217,6 +217,10 @@ class Bed:
     async def offers(self, count: int, resource: str = AF) -> None:
         """Wait until as many devices are offered."""
         await self.kubelet.until(lambda: self.kubelet.allocatable.get(resource, 0) == count)
+
+    def add_card(self, *afus: str, **values: Any) -> str:
+        """Add a card of the DFL driver with these functions; return its address."""
+        return self.rack.add_card(CardSpec(driver="dfl", afu_ids=afus, **values))
 
     def record_ports(self) -> None:
         """Record of each port what it shows, as if accelbind had programmed it."""

@@ -15,7 +15,7 @@ from services.kubelet.sockets import plugins_folder
 from services.node.last_mode import last_mode
 from services.programming.records import FOLDER
 from simulator.bitstreams import make_gbs
-from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec
+from simulator.cards import A10_INTERFACE, NLB0, NLB3
 from simulator.driver import DriverStandIn, SimulatedCalls, raw_bitstream
 from tests.plugin.support import AF as OFFERED
 from tests.plugin.support import Bed, serving
@@ -24,16 +24,11 @@ from tests.support import eventually_async
 pytestmark = pytest.mark.anyio
 
 AF, REGIONDEVEL = PluginMode.AF, PluginMode.REGIONDEVEL
-ADDRESS = "0000:5e:00.0"
 
 
 @pytest.fixture(autouse=True)
 def bitstreams(bed: Bed, driver: DriverStandIn) -> None:  # noqa: ARG001 - it only has to run
     bed.install(NLB0, NLB3)
-
-
-def add_card(bed: Bed, shows: str = NLB0) -> None:
-    bed.rack.add_card(CardSpec(driver="dfl", afu_ids=(shows,), address=ADDRESS))
 
 
 def was_served(folder: Path, mode: PluginMode) -> bool:
@@ -74,7 +69,7 @@ async def test_functions_programmed_by_a_workload_are_replaced_before_the_first_
     bed: Bed, driver: DriverStandIn, then: Callable[[Path], None]
 ) -> None:
     """Its image shows the id of another namespace's function."""
-    add_card(bed)
+    bed.add_card(NLB0)
     bed.record_ports()
     shutil.copytree(bed.folder / "state" / FOLDER, bed.folder / "before")
     await serve(bed, REGIONDEVEL)
@@ -89,7 +84,7 @@ async def test_a_half_programmed_port_is_unhealthy_until_it_is_programmed(
     bed: Bed, driver: DriverStandIn
 ) -> None:
     """In mode af; mode region programs it."""
-    add_card(bed)
+    bed.add_card(NLB0)
     async with bed.running(AF) as plugin:
         await bed.offers(1, OFFERED)
         driver.refuse = True
@@ -110,9 +105,8 @@ async def test_a_half_programmed_port_is_unhealthy_until_it_is_programmed(
 # Where nothing is programmed before a container starts -------------------------------------------
 
 
-async def verified(bed: Bed, name: str) -> bool:
-    """Whether a container starts with `--programming=none`."""
-    return await start(bed, name, programming="none")
+verified = partial(start, programming="none")
+"""Whether a container starts where functions are only verified."""
 
 
 async def fpga_program(folder: Path, afu: str) -> int:
@@ -144,7 +138,7 @@ async def test_a_port_of_unknown_content_is_refused_until_it_is_programmed_by_ha
     then: Callable[[Path], None],
 ) -> None:
     """It still shows the function that the container wants."""
-    add_card(bed)
+    bed.add_card(NLB0)
     assert not await verified(bed, "shown")
     bed.record_ports()
     assert await verified(bed, "programmed")

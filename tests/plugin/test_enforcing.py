@@ -8,7 +8,7 @@ from services.devices.model import PluginMode
 from services.kube.client import BadStatus, Unreadable
 from services.mappings.index import EMPTY_INDEX
 from services.process.errors import ClusterError
-from simulator.cards import NLB0, CardSpec, Rack
+from simulator.cards import NLB0
 from simulator.kubelet.pods import PodState
 from tests.plugin.support import (
     AF,
@@ -29,8 +29,8 @@ AWAY = ClusterError("the API server https://k can't be reached")
 
 
 @pytest.fixture(autouse=True)
-def card(rack: Rack) -> str:
-    return rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+def card(bed: Bed) -> str:
+    return bed.add_card(NLB0)
 
 
 async def start(bed: Bed, resource: str) -> PodState:

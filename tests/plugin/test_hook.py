@@ -26,14 +26,9 @@ pytestmark = pytest.mark.anyio
 
 
 def hooked(bed: Bed, **values: Any) -> AbstractAsyncContextManager[Plugin]:
-    cdi, path = bed.folder / "cdi", bed.folder / "hook"
     bed.install(NLB0)
-    options: dict[str, Any] = {
-        "programming": "oci-hook",
-        "cdi_dir": cdi,
-        "hook_path": path,
-    } | values
-    return bed.running(PluginMode.REGION, **options)
+    options: dict[str, Any] = {"cdi_dir": bed.folder / "cdi", "hook_path": bed.folder / "hook"}
+    return bed.running(PluginMode.REGION, programming="oci-hook", **options | values)
 
 
 class Runtime:
@@ -94,7 +89,7 @@ def runtime(short_dir: Path) -> Runtime:
 @pytest.fixture
 def card(bed: Bed) -> str:
     """A card with a function that accelbind has programmed."""
-    address = bed.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    address = bed.add_card(NLB0)
     bed.record_ports()
     return address
 
@@ -213,16 +208,6 @@ async def test_a_refusal_is_on_stderr(
         assert driver.done == []
 
 
-def test_without_the_plugin_the_hook_says_what_to_look_at(runtime: Runtime) -> None:
-    runtime.configure("uid")
-    code, reason = runtime.run(runtime.state(), str(runtime.folder / "none.sock"), "dfl-fme.0")
-    assert code == 1
-    assert "the accelbind plugin on this node can't be asked" in reason
-    assert "No such file" in reason
-    assert reason.count("\n") == 1
-    assert runtime.run(runtime.state(), "socket")[1].startswith("accelbind-hook: usage: ")
-
-
 def test_a_plugin_that_never_answers_is_waited_for_only_so_long(
     runtime: Runtime, short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,17 +221,29 @@ def test_a_plugin_that_never_answers_is_waited_for_only_so_long(
     assert (ended, "no decision within 1 s" in reason) == (1, True)
 
 
+UNREADABLE = "or the config.json of its bundle, can't be read"
+
+
 @pytest.mark.parametrize(
-    ("state", "config"),
-    [("", "{}"), ('{"bundle": "/nowhere"}', "{}"), (None, "[]"), (None, '{"annotations": 3}')],
+    ("state", "config", "arguments", "said"),
+    [
+        (None, None, ("none.sock", "dfl-fme.0"), "can't be asked (none.sock: No such file"),
+        (None, None, ("socket",), "accelbind-hook: usage: "),
+        ("", "{}", ("socket", "dfl-fme.0"), UNREADABLE),
+        ('{"bundle": "/nowhere"}', "{}", ("socket", "dfl-fme.0"), UNREADABLE),
+        (None, "[]", ("socket", "dfl-fme.0"), UNREADABLE),
+        (None, '{"annotations": 3}', ("socket", "dfl-fme.0"), UNREADABLE),
+    ],
 )
-def test_other_bytes_than_state_or_configuration_are_refused(
-    runtime: Runtime, state: str | None, config: str
+def test_a_hook_that_cannot_ask_refuses_in_one_line(
+    runtime: Runtime, state: str | None, config: str | None, arguments: tuple[str, ...], said: str
 ) -> None:
-    (runtime.bundle / "config.json").write_text(config)
-    code, reason = runtime.run(runtime.state() if state is None else state, "socket", "dfl-fme.0")
+    runtime.configure("uid")
+    if config is not None:
+        (runtime.bundle / "config.json").write_text(config)
+    code, reason = runtime.run(runtime.state() if state is None else state, *arguments)
     assert (code, reason.count("\n")) == (1, 1)
-    assert "or the config.json of its bundle, can't be read" in reason
+    assert said in reason
 
 
 async def test_a_socket_that_can_not_be_made_ends_the_plugin_in_words(

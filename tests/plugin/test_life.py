@@ -28,7 +28,7 @@ pytestmark = pytest.mark.anyio
 REGISTERED = RegistrationState.REGISTERED
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def card(rack: Rack) -> str:
     """The address of the first card, which is there from the start."""
     return rack.add_card(CardSpec())
@@ -51,7 +51,6 @@ async def registrations(bed: Bed, wanted: int) -> None:
 # Kubelets that come, go and restart --------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("card")
 async def test_a_kubelet_that_comes_later_is_waited_for(
     short_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -66,7 +65,6 @@ async def test_a_kubelet_that_comes_later_is_waited_for(
     assert capsys.readouterr().out.count("kubelet is away: waiting for its socket") == 1
 
 
-@pytest.mark.usefixtures("card")
 async def test_a_stream_cut_with_no_change_in_the_folder_is_registered_again(bed: Bed) -> None:
     kubelet = bed.kubelet
     async with bed.running() as plugin:
@@ -85,7 +83,6 @@ async def test_a_stream_cut_with_no_change_in_the_folder_is_registered_again(bed
         assert kubelet.allocatable == {AF: 1}
 
 
-@pytest.mark.usefixtures("card")
 async def test_a_refused_registration_is_tried_again_and_said_once(
     bed: Bed, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -133,7 +130,6 @@ async def deaf_kubelet(folder: Path) -> AsyncIterator[Deaf]:
         await server.stop(0)
 
 
-@pytest.mark.usefixtures("card")
 async def test_a_registration_that_nothing_comes_of_is_tried_again(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,7 +139,6 @@ async def test_a_registration_that_nothing_comes_of_is_tried_again(
         assert "hasn't asked for the devices within" in trouble(plugin)
 
 
-@pytest.mark.usefixtures("card")
 async def test_another_kubelet_is_registered_with_before_the_first_has_asked(
     short_dir: Path,
 ) -> None:
@@ -168,7 +163,6 @@ async def test_obstacles_to_a_start_are_errors(
         await Plugin(settings(short_dir, **values)).serve(asyncio.Event())
 
 
-@pytest.mark.usefixtures("card")
 async def test_of_two_plugins_the_second_waits_through_restarts_of_the_kubelet(bed: Bed) -> None:
     folder, seen = plugins_folder(bed.folder / "k"), set()
     async with AsyncExitStack() as stack:

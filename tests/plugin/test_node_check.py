@@ -76,53 +76,37 @@ class Setting:
         await self.starts.authorize_start(RESOURCE, ["0000-b1-00-0"])
 
 
-async def test_a_container_starts_while_its_device_has_the_node_that_it_was_allocated(
-    tmp_path: Path,
-) -> None:
-    setting = Setting(tmp_path)
-    setting.allocate("/host/dev/ve0")
-    await setting.start()
-    setting.offer(device("ve0", "dri/renderD128"))
-    await setting.start()
-    assert setting.events == []
+LINK = Device("0000-b1-00-0", RESOURCE, nodes=(DeviceNode("zigbee", target="ttyUSB0"),))
 
 
 @pytest.mark.parametrize(
-    ("allocated", "allowed"),
+    ("allocated", "today", "now"),
     [
-        ("/host/dev/ttyUSB0", True),
-        ("/host/dev/zigbee", True),  # an earlier version's answer to `Allocate`
-        ("/host/dev/ttyUSB1", False),
+        ("ve0", [device("ve0")], ""),
+        ("ve0", [device("ve0", "dri/renderD128")], ""),
+        ("ttyUSB0", [LINK], ""),
+        ("zigbee", [LINK], ""),  # an earlier version's answer to `Allocate`
+        ("ttyUSB1", [LINK], "now it is /host/dev/ttyUSB0"),
+        ("ve0", [device("ve1")], "now it is /host/dev/ve1"),
+        ("ve0", [device()], "now it has none"),
+        ("ve0", [], "none"),
     ],
 )
-async def test_a_container_with_a_link_starts_while_it_leads_to_the_same_node(
-    tmp_path: Path, allocated: str, *, allowed: bool
+async def test_a_container_starts_while_its_device_has_the_node_that_it_was_allocated(
+    tmp_path: Path, allocated: str, today: list[Device], now: str
 ) -> None:
     setting = Setting(tmp_path)
-    setting.offer(Device("0000-b1-00-0", RESOURCE, nodes=(DeviceNode("zigbee", target="ttyUSB0"),)))
-    setting.allocate(allocated)
-    if allowed:
-        await setting.start()
-    else:
-        with pytest.raises(NotAllowed, match="now it is /host/dev/ttyUSB0"):
-            await setting.start()
-
-
-@pytest.mark.parametrize(
-    ("today", "now"),
-    [([device("ve1")], "now it is /host/dev/ve1"), ([device()], "now it has none"), ([], "none")],
-)
-async def test_a_container_whose_device_has_another_node_now_does_not_start(
-    tmp_path: Path, today: list[Device], now: str
-) -> None:
-    setting = Setting(tmp_path)
-    setting.allocate("/host/dev/ve0")
+    setting.allocate(f"/host/dev/{allocated}")
     setting.offer(*today)
+    if not now:
+        await setting.start()
+        assert setting.events == []
+        return
     with pytest.raises(NotAllowed) as refused:
         await setting.start()
     text = str(refused.value)
     assert now in text
-    assert 'container "main" was allocated /host/dev/ve0 for 0000-b1-00-0 of' in text
+    assert f'container "main" was allocated /host/dev/{allocated} for 0000-b1-00-0 of' in text
     assert "the device has another node now" in text
     assert "delete the pod" in text
     (event,) = setting.events

@@ -1,206 +1,168 @@
 """What a node's Events say, and when."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 import pytest
 from structlog.testing import capture_logs
 
 from plugin.device_plugin.face import ABSENCES, FAILURES, PluginEvents
-from services.devices.model import Card, Device, Inventory, PluginMode
+from services.devices.model import Card, Device, Inventory
 from services.devices.resources import AdvertisedResources
 from services.devices.types.build import NOT_MATCHED
-from services.node.events import changes
-from services.node.ledger import RECOVERING, Ledger, Rules
+from services.node.events import Change, changes
+from services.node.ledger import RECOVERING, Ledger
 from services.node.reading import report
 from services.node.repairs import Attempt, Tried
 from services.process.problem import Problem
 from tests.services.node.support import Recorder
 
 RESOURCE = "fpga.intel.com/af-x"
+Known: TypeAlias = Ledger | Inventory | Sequence[Device]
 BAD = Problem("afu-id-empty", "afu_id of port.0 is empty")
-NOTHING = Inventory()
 HUNG = Problem("card-hung", "reading region0 hangs")
-
-
-class Told:
-    """Events, and what was told."""
-
-    def __init__(self) -> None:
-        self.recorder = Recorder()
-        self.happenings = self.recorder.records
-        self.events = PluginEvents(self.recorder)
-        self.known = Ledger()
-
-    def look(
-        self, *devices: Device, inventory: Inventory = NOTHING, mode: PluginMode = PluginMode.AF
-    ) -> None:
-        offered: dict[str, dict[str, Device]] = {}
-        for each in devices:
-            if each.resource:
-                offered.setdefault(each.resource, {})[each.id] = each
-        not_offered = tuple(each for each in devices if not each.resource)
-        advertised = AdvertisedResources(offered, not_offered)
-        known, rules = self.known, Rules(mode)
-        if known.rules != rules:
-            known = Ledger(rules)  # as a plugin that begins to serve in a mode
-        offer = known.offer if advertised == known.offer else advertised
-        self.known = replace(known, inventory=inventory, offer=offer)
-        for change in changes(known, self.known):
-            report(change, self.recorder)
-
-    def take(self) -> list[tuple[str, str, bool]]:
-        found = [(each.subject, each.reason, each.warning) for each in self.happenings]
-        self.happenings.clear()
-        return found
-
-
-@pytest.fixture
-def told() -> Told:
-    return Told()
+SOON = Problem(RECOVERING, "soon")
+UNBOUND = Problem(NOT_MATCHED, "it is bound to xclmgmt")
+NO_DRIVER = Problem("no-driver", "load the driver")
+BENT, ALSO_BENT = (Problem("device-type-invalid", f"{each}.yaml, line 1: no kind") for each in "ab")
 
 
 def device(*reasons: Problem, resource: str = RESOURCE) -> Device:
     return Device("port.0", resource, reasons=reasons, card="region0")
 
 
-def card(failure: Problem | None = None) -> Inventory:
-    return Inventory((Card("dfl", "region0", None, None, failure=failure),))
+def card(failure: Problem | None = None, *remarks: Problem) -> Inventory:
+    return Inventory((Card("dfl", "region0", None, None, failure=failure, problems=remarks),))
 
 
-def test_a_device_is_told_when_it_turns_bad_for_another_reason_and_when_it_is_well(
-    told: Told,
-) -> None:
-    bad = [("port.0", "DeviceUnhealthy", True)]
-    told.look(device())
-    assert told.take() == []
-    for _ in range(3):
-        told.look(device(BAD))
-    assert told.happenings[0].message == f"port.0 of {RESOURCE} is Unhealthy: {BAD.text}"
-    assert told.take() == bad
-    told.look(device(Problem(BAD.code, "it reads 0x2")))
-    assert told.take() == [], "another value is none"
-    told.look(device(BAD, HUNG))
-    assert told.take() == bad
-    told.look(device(Problem(RECOVERING, "soon")))
-    assert told.take() == []
-    told.look(device())
-    assert told.take() == [("port.0", "DeviceHealthy", False)]
+def problems(*of_the_node: Problem) -> Inventory:
+    return Inventory(problems=of_the_node)
 
 
-def test_a_device_that_can_not_be_offered_or_is_gone_is_told(told: Told) -> None:
-    told.look(device(BAD, resource=""))
-    assert "is not offered" in told.happenings[0].message
-    assert told.take() == [("port.0", "DeviceUnhealthy", True)]
-    told.look()
-    assert told.take() == [("port.0", "DeviceGone", True)]
-    told.look(device(Problem(NOT_MATCHED, "it is bound to xclmgmt"), resource=""))
-    assert told.happenings == [], "that is for who looks at a type"
-    told.look(device())
-    told.look(mode=PluginMode.REGION)
-    assert told.take() == [], "those of another mode have not vanished"
+def ledger(known: Known) -> Ledger:
+    """A ledger with devices, and cards or problems of the node."""
+    if isinstance(known, Ledger):
+        return known
+    if isinstance(known, Inventory):
+        return Ledger(inventory=known)
+    offered = {each.resource: {each.id: each} for each in known if each.resource}
+    rest = tuple(each for each in known if not each.resource)
+    return Ledger(offer=AdvertisedResources(offered, rest))
 
 
-def test_each_file_of_device_types_that_cannot_be_used_is_told(told: Told) -> None:
-    bent = [Problem("device-type-invalid", f"{name}.yaml, line 1: no kind") for name in "ab"]
-    told.look(inventory=Inventory(problems=(bent[0],)))
-    told.look(inventory=Inventory(problems=tuple(bent)))
-    assert [each.message for each in told.happenings] == [
-        "a.yaml, line 1: no kind",
-        "a.yaml, line 1: no kind; b.yaml, line 1: no kind",
-    ]
-    told.look(inventory=Inventory(problems=tuple(bent)))
-    assert told.take() == [("node device-type-invalid", "DeviceTypeInvalid", True)] * 2
-    told.look(inventory=Inventory())
-    assert told.take() == [("node", "CardsFound", False)]
+def tried(attempt: Attempt, outcome: Tried) -> Ledger:
+    """A ledger after an attempt to repair."""
+    return Ledger(latest={attempt: outcome}, tried={attempt: outcome})
 
 
-def test_a_card_that_hangs_speaks_for_its_devices_and_a_node_for_its_cards(told: Told) -> None:
-    none = Inventory(problems=(Problem("no-driver", "load the driver"),))
-    for _ in range(2):
-        told.look(inventory=none)
-    assert told.take() == [("node no-driver", "NoDriver", True)]
-    told.look(device(), inventory=card())
-    assert told.take() == [("node", "CardsFound", False)]
-    told.look(device(HUNG), inventory=card(HUNG))
-    assert told.take() == [("card region0", "CardHung", True)]
-    told.look(device(), inventory=card())
-    assert told.take() == [
-        ("card region0", "CardReadable", False),
-        ("port.0", "DeviceHealthy", False),
+CLEARING: Attempt = ("0000:5e:00.0", "port.0", 0x40)
+ENABLING: Attempt = ("0000:5e:00.0", "", 0)
+DONE, FAILED = Tried("port.0", done=True), Tried("port.0", error="no")
+OK, NOT_OFFERED = device(), device(BAD, resource="")
+
+
+def found(before: Ledger, now: Ledger) -> list[str]:
+    """The changes: of what, what, and with which Event."""
+    assert [*changes(now, now)] == [], "each is told once"
+    return [
+        f"{'warning' if each.warning else 'info'}: {each.subject}: {each.what}"
+        + (f", {each.event}" if each.event else "")
+        for each in changes(before, now)
     ]
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "said"),
+    ("before", "now", "told"),
     [
-        ([], [device()], [("info", "device found")]),
-        ([device()], [], [("warning", "device gone")]),
-        ([], [device(BAD)], [("warning", "device unhealthy")]),
-        ([device(BAD)], [device(BAD, HUNG)], [("warning", "device unhealthy")]),
-        ([device(BAD)], [device()], [("info", "device healthy again")]),
-        ([device()], [device(resource="d/q")], [("info", "device moved")]),
-        ([], [device(BAD, resource="")], [("warning", "device can't be offered")]),
+        ([], [OK], "info: port.0: device found"),
+        ([OK], [], "warning: port.0: device gone, DeviceGone"),
+        ([], [device(BAD)], "warning: port.0: device unhealthy, DeviceUnhealthy"),
+        ([device(BAD)], [device(Problem(BAD.code, "it reads 0x2"))], ""),
+        ([device(BAD)], [device(BAD, HUNG)], "warning: port.0: device unhealthy, DeviceUnhealthy"),
+        ([device(BAD)], [device(SOON)], "warning: port.0: device unhealthy"),
+        ([device(SOON)], [OK], "info: port.0: device healthy again, DeviceHealthy"),
+        ([OK], [device(resource="d/q")], "info: port.0: device moved"),
+        ([], [NOT_OFFERED], "warning: port.0: device can't be offered, DeviceUnhealthy"),
+        ([NOT_OFFERED], [], "warning: port.0: device gone, DeviceGone"),
+        ([], [device(UNBOUND, resource="")], ""),  # that is for who looks at a type
+        (card(), problems(NO_DRIVER), "warning: node no-driver: problem of the node, NoDriver"),
+        (problems(NO_DRIVER), card(), "info: node: problem of the node resolved, CardsFound"),
+        (
+            problems(BENT),
+            problems(BENT, ALSO_BENT),
+            "warning: node device-type-invalid: problem of the node, DeviceTypeInvalid",
+        ),
+        (problems(BENT, ALSO_BENT), problems(BENT), ""),
+        (card(), card(HUNG), "warning: card region0: card can't be read, CardHung"),
+        (card(HUNG), card(), "info: card region0: card readable, CardReadable"),
+        (card(), card(None, BAD), "info: card region0: remark on a card"),
+        ([], tried(CLEARING, DONE), "info: errors of port.0: errors cleared, ErrorsCleared"),
+        (
+            [],
+            tried(CLEARING, FAILED),
+            "warning: errors of port.0: errors not cleared, ErrorsNotCleared",
+        ),
+        ([], tried(ENABLING, DONE), "warning: port.0: driver bound anew"),
+        ([], tried(ENABLING, FAILED), "warning: port.0: a disabled port stays disabled"),
+        ([], tried(ENABLING, Tried("port.0")), ""),
     ],
 )
-def test_each_change_of_a_device_is_logged_once(
-    told: Told, before: list[Device], now: list[Device], said: list[tuple[str, str]]
+def test_each_change_is_told_once(before: Known, now: Known, told: str) -> None:
+    assert found(ledger(before), ledger(now)) == ([told] if told else [])
+
+
+def test_a_card_that_hangs_speaks_for_its_devices() -> None:
+    well = replace(ledger([OK]), inventory=card())
+    ill = replace(ledger([device(HUNG)]), inventory=card(HUNG))
+    assert found(well, ill)[1:] == ["warning: port.0: device unhealthy"]
+    assert found(ill, well)[1:] == ["info: port.0: device healthy again, DeviceHealthy"]
+
+
+@pytest.mark.parametrize(
+    ("now", "message"),
+    [
+        (ledger([device(BAD)]), f"port.0 of {RESOURCE} is Unhealthy: {BAD.text}"),
+        (ledger([NOT_OFFERED]), f"port.0 is not offered: {BAD.text}"),
+        (ledger(problems(BENT, ALSO_BENT)), f"{BENT.text}; {ALSO_BENT.text}"),
+    ],
+)
+def test_a_change_is_told_with_all_that_is_wrong(now: Ledger, message: str) -> None:
+    assert next(changes(Ledger(), now)).message == message
+
+
+@pytest.mark.parametrize(
+    ("change", "level", "events"),
+    [
+        (Change("found", "port.0", "text"), "info", []),
+        (Change("bad", "port.0", "text", warning=True, event="E"), "warning", [("E", True)]),
+        (Change("good", "port.0", "text", event="E"), "info", [("E", False)]),
+    ],
+)
+def test_a_change_is_logged_and_is_an_event_if_it_has_a_reason(
+    change: Change, level: str, events: list[tuple[str, bool]]
 ) -> None:
-    told.look(*before)
+    recorder = Recorder()
     with capture_logs() as logs:
-        told.look(*now)
-        told.look(*now)
-    assert [(line["log_level"], line["event"]) for line in logs] == said
-
-
-def test_a_remark_on_a_card_is_logged_when_it_is_new(told: Told) -> None:
-    remarked = Inventory((Card("dfl", "region0", None, None, problems=(BAD,)),))
-    with capture_logs() as logs:
-        for _ in range(2):
-            told.look(inventory=remarked)
-    assert [line["event"] for line in logs] == ["remark on a card"]
-    assert told.take() == []
+        report(change, recorder)
+    assert [(line["log_level"], line["event"]) for line in logs] == [(level, change.what)]
+    assert [(each.reason, each.warning) for each in recorder.records] == events
+    assert {(each.subject, each.message) for each in recorder.records} <= {("port.0", "text")}
 
 
 @pytest.mark.parametrize(
     ("trouble", "after"),
     [("the kubelet does not accept it", FAILURES), ("nothing answers on k", ABSENCES)],
 )
-def test_registrations_are_told_once_they_keep_failing(
-    told: Told, trouble: str, after: int
-) -> None:
+def test_registrations_are_told_once_they_keep_failing(trouble: str, after: int) -> None:
+    recorder = Recorder()
+    events = PluginEvents(recorder)
     for _ in range(after - 1):
-        told.events.registered(RESOURCE, trouble)
-    assert told.take() == []
-    for _ in range(5):
-        told.events.registered(RESOURCE, trouble)
-    assert told.take() == [(RESOURCE, "RegistrationFailed", True)]
-    told.events.registered(RESOURCE, "")
-    assert told.take() == [(RESOURCE, "Registered", False)]
-    told.events.registered(RESOURCE, "")
-    assert told.take() == []
-
-
-CLEARING: Attempt = ("0000:5e:00.0", "port.0", 0x40)
-ENABLING: Attempt = ("0000:5e:00.0", "", 0)
-
-
-@pytest.mark.parametrize(
-    ("attempt", "tried", "said", "event"),
-    [
-        (CLEARING, Tried("port.0", done=True), "errors cleared", "ErrorsCleared"),
-        (CLEARING, Tried("port.0", error="no"), "errors not cleared", "ErrorsNotCleared"),
-        (ENABLING, Tried("port.0", done=True), "driver bound anew", None),
-        (ENABLING, Tried("port.0", error="no"), "a disabled port stays disabled", None),
-        (ENABLING, Tried("port.0"), None, None),
-    ],
-)
-def test_each_outcome_of_a_repair_is_told_once(
-    told: Told, attempt: Attempt, tried: Tried, said: str | None, event: str | None
-) -> None:
-    before, outcome = Ledger(), {attempt: tried}
-    now = replace(before, latest=outcome, tried=outcome)
-    with capture_logs() as logs:
-        for change in (*changes(before, now), *changes(now, now)):
-            report(change, told.recorder)
-    assert [line["event"] for line in logs] == ([said] if said else [])
-    assert [reason for _, reason, _ in told.take()] == ([event] if event else [])
+        events.registered(RESOURCE, trouble)
+    assert recorder.records == []
+    for error in (*[trouble] * 5, "", ""):
+        events.registered(RESOURCE, error)
+    assert [(each.subject, each.reason, each.warning) for each in recorder.records] == [
+        (RESOURCE, "RegistrationFailed", True),
+        (RESOURCE, "Registered", False),
+    ]

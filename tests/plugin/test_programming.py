@@ -14,7 +14,7 @@ from services.kube.events import EventRecord
 from services.node import regions
 from services.node.service import NodeService
 from simulator.bitstreams import gbs_metadata, gbs_of
-from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec
+from simulator.cards import A10_INTERFACE, NLB0, NLB3
 from simulator.driver import DriverStandIn, raw_bitstream
 from tests.plugin.support import REGION, Bed, install_file
 from tests.support import eventually_async
@@ -23,10 +23,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("driver")]
 
 MODE = PluginMode.REGION
 PROGRAM = "0123456789abcdef0123456789abcdef01234567"
-
-
-def add_card(bed: Bed, *afus: str) -> str:
-    return bed.rack.add_card(CardSpec(driver="dfl", afu_ids=afus))
 
 
 def done(driver: DriverStandIn) -> list[str]:
@@ -41,7 +37,7 @@ async def test_a_container_starts_once_every_port_of_its_region_has_its_function
     bed: Bed, driver: DriverStandIn
 ) -> None:
     """The container gets all ports, and its namespace may not map what is in the others."""
-    add_card(bed, NLB3, NLB0)
+    bed.add_card(NLB3, NLB0)
     bed.record_ports()
     told: list[EventRecord] = []
     async with bed.running(MODE, events=told) as plugin:
@@ -90,7 +86,7 @@ def install_with_clock(bed: Bed, mhz: int) -> None:
 
 
 async def test_a_clock_below_what_a_function_asks_for_is_reported_at_each_start(bed: Bed) -> None:
-    add_card(bed, NLB0)
+    bed.add_card(NLB0)
     install_with_clock(bed, 200)
     events: list[EventRecord] = []
     for programming in ("prestart", "none"):
@@ -114,7 +110,7 @@ async def test_a_card_that_hangs_is_unhealthy_and_holds_up_no_other(
 ) -> None:
     impatient = partialmethod(NodeService.region_programming, work_seconds=1.0)
     monkeypatch.setattr(NodeService, "region_programming", impatient)
-    add_card(bed, NLB3)
+    bed.add_card(NLB3)
     bed.install(NLB0)
     async with bed.running(MODE):
         driver.go_on.clear()
@@ -122,7 +118,7 @@ async def test_a_card_that_hangs_is_unhealthy_and_holds_up_no_other(
         assert not started["c"].started
         assert "code = DeadlineExceeded" in bed.said
         await bed.offers(0, REGION)
-        add_card(bed, NLB0)
+        bed.add_card(NLB0)
         bed.record_ports()
         await bed.runs(await bed.wants("other", NLB0))
         driver.go_on.set()
@@ -133,7 +129,7 @@ async def test_a_card_that_hangs_is_unhealthy_and_holds_up_no_other(
 async def test_a_start_without_the_time_left_says_so_and_the_work_goes_on(
     bed: Bed, driver: DriverStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    add_card(bed, NLB3)
+    bed.add_card(NLB3)
     bed.install(NLB0)
     up = "code = DeadlineExceeded desc = making ready dfl-fme.0 took longer than 0.5 s"
     async with bed.running(MODE):
@@ -152,7 +148,7 @@ async def test_a_storage_that_hangs_holds_up_nobody_who_needs_no_bitstream(
     bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(2):
-        add_card(bed, NLB3)
+        bed.add_card(NLB3)
     bed.record_ports()
     hangs, goes_on, load = threading.Event(), threading.Event(), BitstreamStorage.load
 
@@ -178,7 +174,7 @@ async def test_only_so_many_bitstreams_are_in_memory_at_once(
     monkeypatch.setattr(regions, "BITSTREAM_MEMORY", 1)
     monkeypatch.setattr(starts, "CHECK_SECONDS", 600.0)
     for _ in range(2):
-        add_card(bed, NLB3)
+        bed.add_card(NLB3)
     bed.install(NLB0)
     async with bed.running(MODE):
         await bed.offers(2, REGION)

@@ -56,33 +56,28 @@ class Gate:
             raise self.error
 
 
-def create(
-    path: Path,
+@asynccontextmanager
+async def serving(
+    folder: Path,
     *given: Device,
     gate: Gate | None = None,
     registry: CollectorRegistry | None = None,
     counted: CountedResources | None = None,
-) -> ResourceServer:
-    return ResourceServer(
+) -> AsyncIterator[tuple[ResourceServer, rpc.DevicePluginStub]]:
+    path = folder / "s.sock"
+    server = ResourceServer(
         RESOURCE,
         devices(*given),
         path,
         device_root="/host",
         starts=cast("Any", gate),
-        root=path.parent,
+        root=folder,
         metrics=PluginMetrics(registry or new_registry()),
-        counted=counted or CountedResources(path.parent / "kubelet.sock"),
+        counted=counted or CountedResources(folder / "kubelet.sock"),
     )
-
-
-@asynccontextmanager
-async def serving(
-    folder: Path, *given: Device, **values: Any
-) -> AsyncIterator[tuple[ResourceServer, rpc.DevicePluginStub]]:
-    server = create(folder / "s.sock", *given, **values)
     await server.start()
     try:
-        async with asyncio.timeout(60), dial(folder / "s.sock") as dialled:
+        async with asyncio.timeout(60), dial(path) as dialled:
             yield server, rpc.DevicePluginStub(dialled)
     finally:
         await server.close()

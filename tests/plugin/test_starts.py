@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 
 async def test_a_container_waits_until_its_region_carries_what_it_wants(bed: Bed) -> None:
     """Every port counts: the container gets all, and its namespace may not map the others."""
-    card = bed.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB3, NLB0)))
+    card = bed.add_card(NLB3, NLB0)
     bed.record_ports()
     async with bed.running(PluginMode.REGION, programming="none"):
         started = await bed.wants("p", NLB0)
@@ -54,7 +54,7 @@ async def test_a_container_starts_once_its_pods_log_folder_is_mounted(bed: Bed) 
 
 async def test_a_refusal_stays_short_enough_for_an_event(bed: Bed) -> None:
     for afu in (NLB0, *[NLB3] * 23):
-        bed.rack.add_card(CardSpec(driver="dfl", afu_ids=(afu,)))
+        bed.add_card(afu)
     bed.record_ports()
     async with bed.running(PluginMode.REGION, programming="none"):
         await bed.wants("p", *[NLB0] * 24)
@@ -67,7 +67,7 @@ async def test_an_api_server_that_is_slow_is_as_one_that_is_away(
     bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(2):
-        bed.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+        bed.add_card(NLB0)
     bed.record_ports()
     async with bed.running(PluginMode.REGION, programming="none"):
         allowed = await bed.wants("p", NLB0)

@@ -23,6 +23,7 @@ async def bed(
     checkpoint = short_dir / "k/device-plugins/kubelet_internal_checkpoint"
     checkpoint.write_text('{"Data":{"PodDeviceEntries":[],"RegisteredDevices":{}},"Checksum":0}')
     async with ApiServerStandIn(short_dir / "api") as api:
+        api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "uid": "u1"}})
         yield Bed(short_dir, Rack(short_dir / "root"), api)
 
 

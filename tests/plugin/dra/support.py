@@ -1,6 +1,7 @@
 """A node for the driver: synthetic cards, an API server stand-in, and calls as the kubelet's."""
 
 import json
+import shutil
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -11,8 +12,6 @@ from plugin.dra.book import ClaimBook
 from plugin.dra.claim_files import CdiClaimFiles
 from plugin.dra.face import DraDriver
 from plugin.dra.preparation import Preparation, Surroundings
-from plugin.node_process import NodeProcess
-from plugin.probes import Probes
 from plugin.process import Plugin
 from plugin.settings import Api
 from services.containers.holders import Holders
@@ -25,16 +24,18 @@ from services.kubelet import pluginregistration_pb2 as registration
 from services.kubelet.dra_pb2_grpc import DRAPluginStub
 from services.kubelet.pluginregistration_pb2_grpc import RegistrationStub
 from services.kubelet.sockets import dial
+from services.names import dra_name
 from services.node.ledger import Rules
 from services.node.regions import RegionProgramming
 from services.node.state import NodeState
 from simulator.apiserver.standin import ApiServerStandIn
-from simulator.cards import NLB0, NLB3, CardSpec, Rack
-from tests.plugin.support import install, node_settings, running
+from simulator.cards import NLB0, CardSpec, Rack
+from simulator.devices import DeviceTree, vector_engine
+from tests.plugin.support import install, is_ready, node_settings, running
 from tests.services import building
-from tests.services.building import REGION
-from tests.support import eventually_async
+from tests.support import REPOSITORY, eventually_async
 
+ENGINE = "nec-vector-engine"
 NEVER = {"afu": NLB0, "program": "Never"}
 DEVELOP = {"develop": True}
 
@@ -155,24 +156,10 @@ def region(name: str) -> dict[str, Any]:
     return building.region(name, namespace="ns")
 
 
-@dataclass
-class Dra:
-    """A driver that runs."""
-
-    plugin: Plugin
-
-    @property
-    def parts(self) -> DraDriver:
-        assert isinstance(self.plugin.face, DraDriver)
-        return self.plugin.face
-
-    @property
-    def probes(self) -> Probes:
-        return self.plugin.probes
-
-    @property
-    def process(self) -> NodeProcess:
-        return self.plugin.process
+def parts(plugin: Plugin) -> DraDriver:
+    """What serves claims."""
+    assert isinstance(plugin.face, DraDriver)
+    return plugin.face
 
 
 @dataclass
@@ -221,7 +208,7 @@ class Bed(Kubelet):
     api: ApiServerStandIn
 
     @asynccontextmanager
-    async def running(self, **values: Any) -> AsyncIterator[Dra]:
+    async def running(self, **values: Any) -> AsyncIterator[Plugin]:
         """The driver in this process, registered; ends it as SIGTERM would."""
         usual: dict[str, Any] = {
             "api": Api.DRA,
@@ -232,7 +219,15 @@ class Bed(Kubelet):
         async with running(node_settings(self.folder, **(usual | values)), api=self.api) as plugin:
             socket = self.folder / "k/plugins_registry/accelbind.dev-reg.sock"
             await eventually_async(socket.exists)
-            yield Dra(plugin)
+            yield plugin
+
+    @asynccontextmanager
+    async def serving(self, **values: Any) -> AsyncIterator[Plugin]:
+        """The driver, once the kubelet has registered it and it is ready."""
+        async with self.running(**values) as plugin:
+            await self.register()
+            await eventually_async(lambda: is_ready(plugin))
+            yield plugin
 
     async def ready(self, each: dict[str, Any]) -> pb.NodePrepareResourceResponse:
         """Store a claim and have it prepared, which must succeed."""
@@ -254,6 +249,13 @@ class Bed(Kubelet):
         address = self.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
         return fpga_name(address)
 
+    def add_engines(self, *numbers: int) -> list[str]:
+        """Add devices of a type in folder `types`; return their names."""
+        types, tree = self.folder / "types", DeviceTree(self.rack.root)
+        types.mkdir()
+        shutil.copy(REPOSITORY / f"manifests/device-types/{ENGINE}.yaml", types)
+        return [dra_name(ENGINE, vector_engine(tree, number).id) for number in numbers]
+
     def install(self, *afus: str) -> None:
         """Install synthetic bitstreams."""
         install(self.folder, *afus)
@@ -272,6 +274,3 @@ def _uid(each: dict[str, Any]) -> str:
 def _message(each: dict[str, Any]) -> pb.Claim:
     metadata = each["metadata"]
     return pb.Claim(namespace=metadata["namespace"], name=metadata["name"], uid=metadata["uid"])
-
-
-__all__ = ["DEVELOP", "NEVER", "NLB0", "NLB3", "REGION", "Bed", "claim", "config", "result"]

@@ -9,12 +9,13 @@ from plugin.dra.book import ClaimEntry
 from plugin.dra.claim_reports import device_reports
 from plugin.dra.claims import ClaimRef, Share
 from plugin.dra.wants import Kind, Want
+from plugin.process import Plugin
 from services.devices.model import Value
 from services.process.problem import Problem
 from simulator.apiserver.http_server import Request
 from simulator.card_faults import Fault
 from simulator.cards import NLB0
-from tests.plugin.dra.support import NEVER, Bed, Dra, claim, config, result
+from tests.plugin.dra.support import NEVER, Bed, claim, config, parts, result
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -41,14 +42,14 @@ def conditions(bed: Bed, name: str) -> list[tuple[str, str]]:
     return [(each["status"], each["reason"]) for device in devices for each in device["conditions"]]
 
 
-async def is_left_alone(bed: Bed, dra: Dra) -> None:
+async def is_left_alone(bed: Bed, dra: Plugin) -> None:
     """A refusal has been seen, and what is refused is not tried again and again."""
     await eventually_async(lambda: writes(bed))
-    await dra.parts.reports.run_once()  # beside the driver's own round, which may be in the middle
+    await parts(dra).reports.run_once()  # beside the driver's own round, which may be in the middle
     tried = len(writes(bed))
     for _ in range(3):
-        dra.parts.state.announce()
-        await dra.parts.reports.run_once()
+        parts(dra).state.announce()
+        await parts(dra).reports.run_once()
     assert len(writes(bed)) == tried
 
 
@@ -76,19 +77,7 @@ async def test_a_claim_is_reported_once_and_when_the_health_of_its_device_change
     assert len(writes(bed)) == 3
 
 
-async def test_claims_are_prepared_without_the_right_to_report_them(bed: Bed) -> None:
-    fpga = bed.add_fpga()
-    item = claim("c", result(fpga), configs=(config(NEVER),))
-    with bed.api.faults.failing(403, matches=is_report):
-        async with bed.running() as dra:
-            await bed.ready(item)
-            await is_left_alone(bed, dra)
-            assert conditions(bed, "c") == []
-    async with bed.running():
-        await eventually_async(lambda: conditions(bed, "c") == [("True", "Prepared")])
-
-
-async def test_claims_are_reported_once_the_right_is_granted(
+async def test_claims_are_prepared_without_the_right_to_report_them_and_reported_with_it(
     bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = "a", "b"
@@ -99,16 +88,17 @@ async def test_claims_are_reported_once_the_right_is_granted(
                 await bed.ready(each)
             await eventually_async(lambda: len(writes(bed)) == len(items))
             await is_left_alone(bed, dra)
+            assert [conditions(bed, each) for each in names] == [[], []]
             with monkeypatch.context() as shorter:
                 shorter.setattr("plugin.dra.claim_reports.FORBIDDEN_SECONDS", 0.0)
-                dra.parts.reports.retry()
+                parts(dra).reports.retry()
                 await eventually_async(lambda: len(writes(bed)) > len(items) + 1)
             # Each in its turn, since one may be refused for itself.
             assert len({json.dumps(each[0]["device"]) for each in writes(bed)[2:4]}) == len(items)
 
         def is_reported() -> bool:
             # A report that is under way may yet be refused, and wait after that.
-            dra.parts.reports.retry()
+            parts(dra).reports.retry()
             return [conditions(bed, name) for name in names] == [[("True", "Prepared")]] * 2
 
         await eventually_async(is_reported)

@@ -56,12 +56,6 @@ def test_the_part_of_a_device_that_a_claim_has(more: dict[str, Any], share: Shar
     assert request.shares == (share,)
 
 
-def test_a_part_that_is_no_number_is_refused() -> None:
-    item = claim("c", result("a", shareID="s", consumedCapacity={"shares": "500m"}))
-    with pytest.raises(NotAllowed, match=r"ns/c was allocated a share of \"a\": .*whole number"):
-        read(item)
-
-
 @pytest.mark.parametrize(
     ("item", "has"),
     [
@@ -95,6 +89,7 @@ def test_the_pods_of_a_claim_are_its_owner_and_those_that_it_is_reserved_for() -
 
 
 EXTENDED = {"resource.kubernetes.io/extended-resource-claim": "true"}
+HALF_A_SHARE = result("a", shareID="s", consumedCapacity={"shares": "500m"})
 OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": True}
 
 
@@ -115,6 +110,7 @@ def test_the_environment_counts_only_for_claims_of_the_scheduler() -> None:
         (claim("c"), "has no device of driver accelbind.dev"),
         (claim("c", result("a") | {"pool": "n2"}), 'of pool "n2", and this is node "n1"'),
         (claim("c", result("a"), result("a")), '"a" twice'),
+        (claim("c", HALF_A_SHARE), r"ns/c was allocated a share of \"a\": .*whole number"),
         (claim("c", result("a"), annotations=EXTENDED), "belongs to no pod"),
         (
             claim(

@@ -6,19 +6,10 @@ import msgspec
 import pytest
 
 from plugin.dra.claims import ClaimRef
+from plugin.process import Plugin
+from simulator.cards import NLB0, NLB3
 from simulator.driver import DriverStandIn
-from tests.plugin.dra.support import (
-    DEVELOP,
-    NEVER,
-    NLB0,
-    NLB3,
-    Bed,
-    Dra,
-    claim,
-    config,
-    mapping,
-    result,
-)
+from tests.plugin.dra.support import DEVELOP, NEVER, Bed, claim, config, mapping, parts, result
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -46,7 +37,7 @@ async def test_a_claim_waits_for_a_device_that_another_one_still_has(bed: Bed, f
         edits = await bed.ready(watching)
         assert edits.devices
         assert "deviceNodes" not in next(iter(bed.cdi(watching).values()))
-        assert [each.claim.name for each in dra.parts.book.entries()] == ["first", "watching"]
+        assert [each.claim.name for each in parts(dra).book.entries()] == ["first", "watching"]
         assert not waiting.done()
         await bed.unprepare(first)
         await waiting
@@ -58,7 +49,7 @@ async def test_pods_that_share_a_claim_wait_for_the_same_work(
     bed.api.put(claim("first", result(fpga), configs=(NAMED,)))
     driver.go_on.clear()
     async with bed.running() as dra:
-        preparing = dra.parts.preparation.prepare
+        preparing = parts(dra).preparation.prepare
         ended = asyncio.create_task(preparing(FIRST))
         await eventually_async(lambda: driver.begun)
         others = [asyncio.create_task(preparing(FIRST)) for _ in range(2)]
@@ -74,9 +65,9 @@ async def test_pods_that_share_a_claim_wait_for_the_same_work(
 async def test_a_claim_is_taken_back_before_it_is_prepared_again(bed: Bed, fpga: str) -> None:
     async with bed.running() as dra:
         await bed.ready(claim("first", result(fpga), configs=(config(NEVER),)))
-        preparation = dra.parts.preparation
+        preparation = parts(dra).preparation
         await asyncio.gather(preparation.unprepare(FIRST), preparation.prepare(FIRST))
-        assert [each.is_committed for each in dra.parts.book.entries()] == [True]
+        assert [each.is_committed for each in parts(dra).book.entries()] == [True]
 
 
 async def test_a_claim_does_not_wait_for_a_device_while_the_driver_ends(
@@ -136,8 +127,8 @@ async def test_a_hanging_card_keeps_no_claim(bed: Bed, fpga: str, driver: Driver
     assert [each.afu_id for each in driver.programmed] == [NLB3]
 
 
-def has_reserved(dra: Dra, name: str) -> bool:
-    return any(each.claim.name == name for each in dra.parts.book.entries())
+def has_reserved(dra: Plugin, name: str) -> bool:
+    return any(each.claim.name == name for each in parts(dra).book.entries())
 
 
 async def test_a_committed_claim_has_the_device_that_it_had_and_follows_it(
@@ -146,7 +137,7 @@ async def test_a_committed_claim_has_the_device_that_it_had_and_follows_it(
     first = claim("first", result(fpga), configs=(config(NEVER),))
     async with bed.running() as dra:
         await bed.ready(first)
-        book, (file,) = dra.parts.book, (bed.folder / "cdi").iterdir()
+        book, (file,) = parts(dra).book, (bed.folder / "cdi").iterdir()
         entry, content = book.find("uid-of-first"), file.read_bytes()
         assert entry is not None
         moved = claim("first", result("fpga-other"), configs=(config(NEVER),))

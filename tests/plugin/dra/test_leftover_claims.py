@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from prometheus_client import generate_latest
 
 from plugin.dra import claim_use
 from plugin.dra.leftover_claims import UNUSED_SECONDS
+from plugin.process import Plugin
 from services.containers.cgroups import pods_with_cgroup
 from services.devices.dra import DRIVER
 from services.kubelet import podresources_pb2 as pb
@@ -22,7 +23,7 @@ from services.kubelet.podresources_pb2_grpc import (
 from services.kubelet.sockets import dra_checkpoint_file, listen, pod_resources_socket
 from services.process.errors import HardwareError
 from simulator.driver import DriverStandIn
-from tests.plugin.dra.support import NEVER, Bed, Dra, claim, config, result
+from tests.plugin.dra.support import NEVER, Bed, claim, config, parts, result
 from tests.support import eventually_async, holding
 
 pytestmark = pytest.mark.anyio
@@ -85,7 +86,6 @@ async def kubelet(bed: Bed) -> AsyncIterator[Kubelet]:
 
 @pytest.fixture
 def fpga(bed: Bed, driver: DriverStandIn) -> str:  # noqa: ARG001 - answers its ioctls
-    bed.api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "uid": "u1"}})
     return bed.add_fpga()
 
 
@@ -109,13 +109,13 @@ def events(bed: Bed) -> list[str]:
 ROUND = UNUSED_SECONDS / 2
 
 
-async def observed(dra: Dra, seconds: float = UNUSED_SECONDS + ROUND) -> None:
+async def observed(dra: Plugin, seconds: float = UNUSED_SECONDS + ROUND) -> None:
     """Have leftover claims observed for so long."""
-    leftovers, start = dra.parts.leftover_claims, dra.parts.leftover_claims.clock()
+    leftovers, start = parts(dra).leftover_claims, parts(dra).leftover_claims.clock()
     for number in range(int(seconds / ROUND) + 1):
         leftovers.clock = lambda now=start + number * ROUND: now  # type: ignore[misc]
         for entry in await leftovers.unused():
-            await dra.parts.end_leftover(entry)
+            await parts(dra).end_leftover(entry)
 
 
 async def test_a_claim_that_only_the_driver_knows_is_withheld_and_ends(
@@ -137,12 +137,12 @@ async def test_a_claim_that_only_the_driver_knows_is_withheld_and_ends(
         assert 'reason="leftover-claim"' in generate_latest(dra.process.registry).decode()
         bed.api.drop("ResourceClaim", "first", "ns")
         await observed(dra, UNUSED_SECONDS - ROUND)
-        assert dra.parts.book.find(UID) is not None
+        assert parts(dra).book.find(UID) is not None
     async with bed.running(healthy_after=1) as dra:  # which begins anew
         await bed.register()
         await eventually_async(lambda: taints(bed) == ["leftover-claim"])
         await observed(dra, UNUSED_SECONDS - ROUND)
-        assert dra.parts.book.find(UID) is not None
+        assert parts(dra).book.find(UID) is not None
         await observed(dra)
         assert bed.left == []
         await eventually_async(lambda: taints(bed) == [])
@@ -158,20 +158,20 @@ async def test_a_claim_is_no_leftover_while_the_kubelet_knows_it_or_is_away(
     async with bed.running(healthy_after=1) as dra:
         await bed.ready(first(fpga))
         # It was never there, as where the kubelet's folder is not mounted.
-        assert await dra.parts.leftover_claims.problems() == {}
+        assert await parts(dra).leftover_claims.problems() == {}
         kubelet.knows(uid_of_first=POD)
-        assert await dra.parts.leftover_claims.problems() == {}
+        assert await parts(dra).leftover_claims.problems() == {}
         for content in ("", "no JSON"):
             kubelet.checkpoint.write_text(content)
-            assert await dra.parts.leftover_claims.problems() == {}
+            assert await parts(dra).leftover_claims.problems() == {}
         kubelet.checkpoint.unlink()  # one that was there, and is lost
-        assert [each.code for each in (await dra.parts.leftover_claims.problems()).values()] == [
+        assert [each.code for each in (await parts(dra).leftover_claims.problems()).values()] == [
             "leftover-claim"
         ]
         kubelet.knows(uid_of_first=POD)
-        assert await dra.parts.leftover_claims.problems() == {}
+        assert await parts(dra).leftover_claims.problems() == {}
         await bed.unprepare(first(fpga))
-        assert await dra.parts.leftover_claims.problems() == {}
+        assert await parts(dra).leftover_claims.problems() == {}
 
 
 async def test_leftover_claims_are_still_known_after_a_restart_of_the_driver(
@@ -184,8 +184,8 @@ async def test_leftover_claims_are_still_known_after_a_restart_of_the_driver(
     kubelet.checkpoint.write_text("")
     async with bed.running(healthy_after=1) as dra:
         await bed.register()
-        await eventually_async(lambda: dra.parts.node.state.inventory is not None)
-        assert len(await dra.parts.leftover_claims.problems()) == 1
+        await eventually_async(lambda: parts(dra).node.state.inventory is not None)
+        assert len(await parts(dra).leftover_claims.problems()) == 1
 
 
 @contextmanager
@@ -203,62 +203,55 @@ def moved(path: Path, away: Path) -> Iterator[None]:
     away.rename(path)
 
 
-@contextmanager
-def forgetting(kubelet: Kubelet) -> Iterator[None]:
-    yield
-    kubelet.knows()
-    kubelet.listed = ()
-
-
 WITH_CGROUP = {
     "cgroupfs driver": f"memory/kubepods/burstable/pod{POD}",
     "systemd driver": "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{}.slice",
     "kubelet in a container": "kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod{}.slice",
 }
 AWAY = {"no cgroups": "tree", "no PodResources": "socket", "no checkpoint": "checkpoint"}
-
-
-def in_use(how: str, bed: Bed, kubelet: Kubelet, fpga: str) -> AbstractContextManager[object]:
-    """Have something on the node keep a claim."""
-    if how in WITH_CGROUP:
-        return cgroup(kubelet, WITH_CGROUP[how].format(POD.replace("-", "_")))
-    if how in AWAY:
-        return moved(getattr(kubelet, AWAY[how]), bed.folder / "away")
-    if how == "somebody has the port":
-        return holding(bed.folder / "root/dev/dfl-port.0")
-    if how == "PodResources lists it":
-        kubelet.listed = (f"accelbind.dev/claim={UID}-fpga-{fpga}",)
-    else:
-        kubelet.knows(uid_of_first=POD)
-    return forgetting(kubelet)
-
-
-ON_NODE = (
-    *WITH_CGROUP,
-    *AWAY,
+OTHERS = (
     "PodResources lists it",
     "the kubelet knows it again",
     "somebody has the port",
+    "the API server has it",
+    "the API server is away",
+    "the API server refuses",
 )
-IN_CLUSTER = ("the API server has it", "the API server is away", "the API server refuses")
 
 
 @asynccontextmanager
-async def known(how: str, bed: Bed, fpga: str) -> AsyncIterator[None]:
-    """Have the API server keep a claim."""
-    if how == "the API server is away":
-        async with bed.api.away():
+async def in_use(how: str, bed: Bed, kubelet: Kubelet, fpga: str) -> AsyncIterator[None]:
+    """Have something keep a claim."""
+    if how in WITH_CGROUP:
+        with cgroup(kubelet, WITH_CGROUP[how].format(POD.replace("-", "_"))):
             yield
-    elif how == "the API server refuses":
-        with bed.api.faults.failing(403):
+    elif how in AWAY:
+        with moved(getattr(kubelet, AWAY[how]), bed.folder / "away"):
             yield
-    else:
+    elif how == "somebody has the port":
+        with holding(bed.folder / "root/dev/dfl-port.0"):
+            yield
+    elif how == "PodResources lists it":
+        kubelet.listed = (f"accelbind.dev/claim={UID}-fpga-{fpga}",)
+        yield
+        kubelet.listed = ()
+    elif how == "the kubelet knows it again":
+        kubelet.knows(uid_of_first=POD)
+        yield
+        kubelet.knows()
+    elif how == "the API server has it":
         bed.api.put(first(fpga))
         yield
         bed.api.drop("ResourceClaim", "first", "ns")
+    elif how == "the API server is away":
+        async with bed.api.away():
+            yield
+    else:
+        with bed.api.faults.failing(403):
+            yield
 
 
-@pytest.mark.parametrize("how", ON_NODE + IN_CLUSTER)
+@pytest.mark.parametrize("how", [*WITH_CGROUP, *AWAY, *OTHERS])
 async def test_a_leftover_claim_stays_while_it_may_be_used(
     bed: Bed, kubelet: Kubelet, fpga: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,18 +259,14 @@ async def test_a_leftover_claim_stays_while_it_may_be_used(
     async with bed.running() as dra:
         await bed.ready(first(fpga))
         bed.api.drop("ResourceClaim", "first", "ns")
-        assert len(await dra.parts.leftover_claims.problems()) == 1
+        assert len(await parts(dra).leftover_claims.problems()) == 1
         await observed(dra, UNUSED_SECONDS - ROUND)
-        async with AsyncExitStack() as stack:
-            if how in IN_CLUSTER:
-                await stack.enter_async_context(known(how, bed, fpga))
-            else:
-                stack.enter_context(in_use(how, bed, kubelet, fpga))
+        async with in_use(how, bed, kubelet, fpga):
             await observed(dra)
-            assert dra.parts.book.find(UID) is not None
-        await dra.parts.leftover_claims.problems()
+            assert parts(dra).book.find(UID) is not None
+        await parts(dra).leftover_claims.problems()
         await observed(dra, UNUSED_SECONDS - ROUND)
-        assert dra.parts.book.find(UID) is not None, "the time begins anew"
+        assert parts(dra).book.find(UID) is not None, "the time begins anew"
         await observed(dra, 2 * UNUSED_SECONDS)
         assert bed.left == []
 
@@ -288,7 +277,7 @@ async def test_a_claim_of_another_uid_or_without_our_devices_is_none(bed: Bed, f
     for uid in ("another", UID):
         async with bed.running() as dra:
             await bed.ready(first(fpga))
-            assert len(await dra.parts.leftover_claims.problems()) == 1
+            assert len(await parts(dra).leftover_claims.problems()) == 1
             left = claim("first", *[result(fpga)] * (uid != UID), uid=uid)
             bed.api.put(left)
             await observed(dra)
@@ -302,21 +291,21 @@ async def test_the_pods_of_a_claim_are_those_that_the_kubelet_names(
     made = claim("first", result(fpga), configs=(config(NEVER),))
     async with bed.running() as dra:
         await bed.ready(made)
-        assert dra.parts.book.find(UID) is not None
+        assert parts(dra).book.find(UID) is not None
         bed.api.drop("ResourceClaim", "first", "ns")
-        assert len(await dra.parts.leftover_claims.problems()) == 1
+        assert len(await parts(dra).leftover_claims.problems()) == 1
         await observed(dra)
-        assert dra.parts.book.find(UID) is not None, "its pods are unknown"
+        assert parts(dra).book.find(UID) is not None, "its pods are unknown"
         kubelet.knows(uid_of_first="other")
-        await dra.parts.leftover_claims.problems()
-        entry = dra.parts.book.find(UID)
+        await parts(dra).leftover_claims.problems()
+        entry = parts(dra).book.find(UID)
         assert entry is not None
         assert entry.pods == ("other",)
         kubelet.knows()
-        await dra.parts.leftover_claims.problems()
+        await parts(dra).leftover_claims.problems()
         with cgroup(kubelet, "kubepods.slice/podother"):
             await observed(dra)
-            assert dra.parts.book.find(UID) is not None
+            assert parts(dra).book.find(UID) is not None
         await observed(dra, 2 * UNUSED_SECONDS)
         assert bed.left == []
 
@@ -325,11 +314,11 @@ async def test_the_pods_of_a_claim_are_those_that_the_kubelet_names(
 async def test_a_claim_that_has_changed_meanwhile_is_not_given_back(bed: Bed, fpga: str) -> None:
     async with bed.running() as dra:
         await bed.ready(first(fpga))
-        entry = dra.parts.book.find(UID)
+        entry = parts(dra).book.find(UID)
         assert entry is not None
-        dra.parts.book.note_pods(entry, ["another"])
-        assert not await dra.parts.preparation.end_leftover(entry)
-        assert dra.parts.book.find(UID) is not None
+        parts(dra).book.note_pods(entry, ["another"])
+        assert not await parts(dra).preparation.end_leftover(entry)
+        assert parts(dra).book.find(UID) is not None
 
 
 def test_cgroups_that_show_no_pods_say_nothing(tmp_path: Path) -> None:

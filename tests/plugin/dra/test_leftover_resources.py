@@ -9,11 +9,13 @@ import pytest
 from plugin.dra import leftover_resources
 from services.containers import holder_source
 from services.devices.model import PluginMode
+from simulator.cards import NLB0
 from simulator.kubelet.other_plugin import OtherPlugin
 from simulator.kubelet.pods import PodState
 from simulator.kubelet.standin import KubeletStandIn
-from tests.plugin.dra.support import NLB0, REGION, Bed, extended_claim, result, with_claim
+from tests.plugin.dra.support import Bed, extended_claim, parts, result, with_claim
 from tests.plugin.support import Pods, container, functions, pod, running, settings
+from tests.services.building import REGION
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -75,7 +77,7 @@ async def test_a_node_moves_to_dra_and_back_without_a_restart_of_the_kubelet(
         assert held["c"].running
     (mine,) = kubelet.in_use(REGION)
     async with bed.running() as dra:
-        by_name = dra.parts.state.by_name
+        by_name = parts(dra).state.by_name
         (free,) = (name for name, each in by_name.items() if each.device.id != mine)
         given = await of_claim(bed, kubelet, "of-a-claim", free)
         assert calls(kubelet, "Register") == 2
@@ -90,7 +92,7 @@ async def test_a_node_moves_to_dra_and_back_without_a_restart_of_the_kubelet(
         await kubelet.until(lambda: not is_served(kubelet))
         await kubelet.restart_container(given, "c")
         await kubelet.until(lambda: given["c"].running)
-        assert dra.parts.leftover_resources.problems() == []
+        assert parts(dra).leftover_resources.problems() == []
         await kubelet.delete_pod(given)
     async with running(options, pods):
         await kubelet.until(lambda: kubelet.allocatable.get(REGION) == 2)
@@ -108,10 +110,10 @@ async def test_a_resource_that_another_plugin_serves_is_left_to_it(
         async with ours(["a"]):
             await kubelet.until(lambda: kubelet.allocatable.get(REGION) == 1)
             for _ in range(2):
-                await dra.parts.leftover_resources.check()
-            assert dra.parts.leftover_resources.resources() == []
+                await parts(dra).leftover_resources.check()
+            assert parts(dra).leftover_resources.resources() == []
         await kubelet.until(lambda: calls(kubelet, "Register") == 2)
-        assert dra.parts.leftover_resources.problems() == []
+        assert parts(dra).leftover_resources.problems() == []
     assert calls(kubelet, "Register") == 2
 
 
@@ -128,14 +130,14 @@ async def test_an_obstacle_to_the_withdrawal_is_shown_with_the_devices(
         async def shows(text: str) -> bool:
             return text in str((await dra.probes.devices())[1])
 
-        await eventually_async(lambda: bool(dra.parts.leftover_resources.problems()))
+        await eventually_async(lambda: bool(parts(dra).leftover_resources.problems()))
         assert await shows("not today")
         kubelet.set_faults(refuse="")
         await kubelet.until(lambda: calls(kubelet, "Disconnected") == 2)
-        await eventually_async(lambda: not dra.parts.leftover_resources.problems())
+        await eventually_async(lambda: not parts(dra).leftover_resources.problems())
         checkpoint = kubelet.folder / "device-plugins/kubelet_internal_checkpoint"
         checkpoint.write_text("{")
-        await eventually_async(lambda: bool(dra.parts.leftover_resources.problems()))
+        await eventually_async(lambda: bool(parts(dra).leftover_resources.problems()))
         assert await shows("is not a checkpoint of the kubelet")
         checkpoint.unlink()
-        await eventually_async(lambda: not dra.parts.leftover_resources.problems())
+        await eventually_async(lambda: not parts(dra).leftover_resources.problems())

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from services.names import dra_name
+from plugin.process import Plugin
 from simulator.devices import DeviceTree, vector_engine
 from tests.damages import link, remove_folder, replace_by_folder, restored, truncate, written
-from tests.plugin.dra.support import NEVER, Bed, Dra, claim, config, result
+from tests.plugin.dra.support import NEVER, Bed, claim, config, parts, result
 from tests.plugin.support import is_ready, unready
 from tests.services.node.support import shown
-from tests.support import REPOSITORY, eventually_async
+from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
 
@@ -30,8 +30,6 @@ def hide(path: Path) -> None:
     path.chmod(0o600)
 
 
-TYPES = REPOSITORY / "manifests/device-types"
-ENGINE = "sys/devices/pci0000:01/0000:01:00.0"
 DAMAGES = (Path.unlink, truncate, cut, hide, link, replace_by_folder, remove_folder)
 
 
@@ -52,33 +50,32 @@ class Node:
         return [self.path(each) for each in self.claims]
 
     @asynccontextmanager
-    async def running(self, **settings: Any) -> AsyncIterator[Dra]:
-        async with self.bed.running(device_types=self.types, **settings) as dra:
-            await self.bed.register()
-            await eventually_async(lambda: is_ready(dra.plugin))
-            yield dra
+    async def running(self) -> AsyncIterator[Plugin]:
+        async with self.bed.serving(device_types=self.types) as plugin:
+            yield plugin
+
+    @asynccontextmanager
+    async def prepared(self) -> AsyncIterator[Plugin]:
+        """The driver, once both claims are prepared."""
+        async with self.running() as plugin:
+            for each in self.claims:
+                await self.bed.ready(each)
+            yield plugin
 
 
 @pytest.fixture
 def node(bed: Bed) -> Node:
-    bed.api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "uid": "u1"}})
-    types = bed.folder / "types"
-    types.mkdir()
-    shutil.copy(TYPES / "nec-vector-engine.yaml", types)
-    tree = DeviceTree(bed.folder / "root")
-    engine = vector_engine(tree, 0)
+    (engine,) = bed.add_engines(0)
     fpga = claim("fpga", result(bed.add_fpga()), configs=(config(NEVER),))
-    device = claim("engine", result(dra_name("nec-vector-engine", engine.id)))
-    return Node(bed, tree, (fpga, device), types)
+    device = claim("engine", result(engine))
+    return Node(bed, DeviceTree(bed.rack.root), (fpga, device), bed.folder / "types")
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 async def test_the_cdi_file_of_a_claim_is_restored_by_the_running_driver(
     node: Node, damage: Callable[[Path], None]
 ) -> None:
-    async with node.running() as dra:
-        for each in node.claims:
-            await node.bed.ready(each)
+    async with node.prepared() as dra:
         before = [written(path) for path in node.paths]
         with capture_logs() as logs:
             for path in node.paths[: 1 if damage is remove_folder else 2]:
@@ -87,7 +84,7 @@ async def test_the_cdi_file_of_a_claim_is_restored_by_the_running_driver(
             await eventually_async(lambda: restored(dra.process.registry, "cdi-claim") == 2)
         lines = [each for each in logs if each["event"] == "a lost file is restored"]
         assert sorted(each["file"] for each in lines) == sorted(map(str, node.paths))
-        await eventually_async(lambda: is_ready(dra.plugin))
+        await eventually_async(lambda: is_ready(dra))
         await node.bed.unprepare(*node.claims)
     assert node.bed.left in ([], ["elsewhere"])
 
@@ -96,9 +93,7 @@ async def test_the_cdi_file_of_a_claim_is_restored_by_the_running_driver(
 async def test_it_is_there_before_a_driver_that_starts_can_be_found_by_the_kubelet(
     node: Node, damage: Callable[[Path], None]
 ) -> None:
-    async with node.running():
-        for each in node.claims:
-            await node.bed.ready(each)
+    async with node.prepared():
         before = [written(path) for path in node.paths]
     for path in node.paths[: 1 if damage is remove_folder else 2]:
         damage(path)
@@ -108,9 +103,7 @@ async def test_it_is_there_before_a_driver_that_starts_can_be_found_by_the_kubel
 
 
 async def test_a_driver_that_cannot_restore_a_file_is_not_ready_and_says_why(node: Node) -> None:
-    async with node.running() as dra:
-        for each in node.claims:
-            await node.bed.ready(each)
+    async with node.prepared() as dra:
         obstacles = [path.with_name(f".{path.name}.new") for path in node.paths]
         with capture_logs() as logs:
             for path in (*obstacles, *node.paths):
@@ -118,10 +111,10 @@ async def test_a_driver_that_cannot_restore_a_file_is_not_ready_and_says_why(nod
             await eventually_async(
                 lambda: restored(dra.process.registry, "cdi-claim", "failed") > 3
             )
-            reasons = await unready(dra.plugin)
+            reasons = await unready(dra)
             for path in obstacles:
                 path.rmdir()
-            await eventually_async(lambda: is_ready(dra.plugin))
+            await eventually_async(lambda: is_ready(dra))
         for each in node.claims:
             assert f"claim ns/{each['metadata']['name']}: {node.path(each)} can't be" in reasons
         # Once more if a round came while the first file was gone and the second was not.
@@ -136,20 +129,20 @@ async def test_a_file_never_names_the_node_of_another_device(node: Node) -> None
     async with node.running() as dra:
         await node.bed.ready(engine)
         before = written(path)
-        node.tree.remove(ENGINE)
-        await eventually_async(lambda: len(dra.parts.state.by_name) == 1)
+        node.tree.remove("sys/devices/pci0000:01/0000:01:00.0")
+        await eventually_async(lambda: len(parts(dra).state.by_name) == 1)
         path.unlink()
         await eventually_async(lambda: written(path) == before)  # its node is nobody else's
         other = vector_engine(node.tree, 1).folders[0]
         node.tree.node(f"{other}/ve/ve1", "ve0", "238:0")
         await eventually_async(lambda: not path.exists())
-        await eventually_async(lambda: unready(dra.plugin))
-        assert f"claim ns/engine is without {path}: " in await unready(dra.plugin)
-        assert "another device has ve0 now" in await unready(dra.plugin)
+        await eventually_async(lambda: unready(dra))
+        assert f"claim ns/engine is without {path}: " in await unready(dra)
+        assert "another device has ve0 now" in await unready(dra)
         entry = vector_engine(node.tree, 0).folders[0] + "/ve/ve0"
         node.tree.node(entry, "ve3", "238:3")
         await eventually_async(lambda: "/dev/ve3" in path.read_text())
-        await eventually_async(lambda: is_ready(dra.plugin))
+        await eventually_async(lambda: is_ready(dra))
     assert written(path) != before
 
 
@@ -163,11 +156,11 @@ async def test_claims_of_older_versions_get_their_files_back_from_their_devices(
     assert noted.pop("file").encode() == (before or (b"", 0))[0]
     entry.write_text(json.dumps(noted))
     path.unlink()
-    node.tree.remove(ENGINE)
+    node.tree.remove("sys/devices/pci0000:01/0000:01:00.0")
     async with node.bed.running(device_types=node.types) as dra:
-        assert f"{path}: request " in await unready(dra.plugin)
+        assert f"{path}: request " in await unready(dra)
         assert "allocated nec-vector-engine-0000-01-00-0, which this node hasn't now" in (
-            await unready(dra.plugin)
+            await unready(dra)
         )
         vector_engine(node.tree, 0)
         await eventually_async(lambda: written(path) == before)
@@ -185,19 +178,17 @@ async def test_the_entry_of_a_claim_is_restored_from_its_cdi_file(
     node: Node, damage: Callable[[Path], None], runs: bool
 ) -> None:
     entry = node.bed.folder / "state/claims/uid-of-engine.json"
-    async with node.running() as dra:
-        for each in node.claims:
-            await node.bed.ready(each)
+    async with node.prepared() as dra:
         before = written(entry)
         if runs:
             damage(entry)
             await eventually_async(lambda: written(entry) == before)
-            await eventually_async(lambda: is_ready(dra.plugin))
+            await eventually_async(lambda: is_ready(dra))
     if not runs:
         damage(entry)
     async with node.bed.running(device_types=node.types) as dra:
         await eventually_async(lambda: written(entry) == before)
-        uids = {each.claim.uid for each in dra.parts.book.entries()}
+        uids = {each.claim.uid for each in parts(dra).book.entries()}
         assert uids == {"uid-of-fpga", "uid-of-engine"}
         await node.bed.unprepare(*node.claims)
         assert node.bed.left == []
@@ -210,6 +201,6 @@ async def test_a_damaged_entry_without_a_cdi_file_is_named(node: Node) -> None:
     node.paths[1].unlink()
     truncate(entry)
     async with node.bed.running(device_types=node.types) as dra:
-        await eventually_async(lambda: unready(dra.plugin))
-        assert f"{entry} can't be read" in await unready(dra.plugin)
-        assert "accelbind dra release uid-of-engine" in await unready(dra.plugin)
+        await eventually_async(lambda: unready(dra))
+        assert f"{entry} can't be read" in await unready(dra)
+        assert "accelbind dra release uid-of-engine" in await unready(dra)

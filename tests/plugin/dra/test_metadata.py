@@ -11,25 +11,14 @@ import pytest
 
 from plugin.dra.metadata import FOLDER
 from services.devices.dra import DRIVER, PCI_BUS_ID
-from services.names import dra_name
-from simulator.devices import DeviceTree, vector_engine
+from simulator.cards import NLB3
 from simulator.driver import DriverStandIn
-from tests.plugin.dra.support import (
-    NLB3,
-    REGION,
-    Bed,
-    claim,
-    extended_claim,
-    mapping,
-    result,
-    with_claim,
-)
+from tests.plugin.dra.support import ENGINE, Bed, claim, extended_claim, mapping, result, with_claim
 from tests.plugin.support import container, functions, pod
-from tests.support import REPOSITORY
+from tests.services.building import REGION
 
 pytestmark = pytest.mark.anyio
 
-TYPE: Final = "nec-vector-engine"
 NAMES: Final = re.compile(r"(?:[a-z0-9.-]{1,63}/)?[A-Za-z_][A-Za-z0-9_]{0,31}")
 LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 VALUES: Final = {"string": str, "int": int, "bool": bool}
@@ -39,11 +28,7 @@ FROM_TEMPLATE: Final = {"resource.kubernetes.io/pod-claim-name": "mine"}
 @pytest.fixture
 def engines(bed: Bed) -> list[str]:
     """The names of two devices of a type."""
-    types = bed.folder / "types"
-    types.mkdir()
-    shutil.copy(REPOSITORY / f"manifests/device-types/{TYPE}.yaml", types)
-    tree = DeviceTree(bed.folder / "root")
-    return [dra_name(TYPE, vector_engine(tree, number).id) for number in (0, 1)]
+    return bed.add_engines(0, 1)
 
 
 def files(bed: Bed, item: dict[str, Any]) -> dict[str, str]:
@@ -90,22 +75,15 @@ def check(text: str, item: dict[str, Any], reference: str) -> dict[str, Any]:
     return newest
 
 
-def kubevirt_reads(
-    found: dict[str, str], claim_name: str, request: str, *, is_template: bool
-) -> str:
-    """The PCI address of the one device of a request, as KubeVirt finds it."""
-    place = "resourceclaimtemplates" if is_template else "resourceclaims"
-    start, end = f"{FOLDER}/{place}/{claim_name}/{request}/", "-metadata.json"
-    devices = []
-    for path in [each for each in found if each.startswith(start) and each.endswith(end)]:
-        known = [each for each in objects(found[path]) if each["apiVersion"].endswith("/v1alpha1")]
-        named = [each for each in known[0]["requests"] if each["name"] == request]
-        devices += [device for each in named for device in each["devices"]]
-    (device,) = devices
-    for attribute in ("mdevUUID", PCI_BUS_ID):
-        if value := device["attributes"].get(attribute, {}).get("string"):
-            return str(value)
-    raise AssertionError("no attribute names the device")
+def addresses(bed: Bed, item: dict[str, Any]) -> dict[str, str]:
+    """The PCI address of the one device in each file of a claim, as KubeVirt reads it."""
+    found = {}
+    for path, text in files(bed, item).items():
+        _, known = objects(text)
+        ((device,),) = [each["devices"] for each in known["requests"]]
+        place = path.removeprefix(f"{FOLDER}/").removesuffix(f"/{DRIVER}-metadata.json")
+        found[place] = device["attributes"][PCI_BUS_ID]["string"]
+    return found
 
 
 A_POD: Final = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": True}
@@ -144,7 +122,7 @@ async def test_a_claim_has_a_file_for_each_request(bed: Bed, engines: list[str],
         item["metadata"]["annotations"] = annotations if "mine" in place else {}
         (request,) = check(text, item, reference)["requests"]
         assert [each["name"] for each in request["devices"]] == engines[:count]
-        assert request["devices"][0]["attributes"]["type"] == {"string": TYPE}
+        assert request["devices"][0]["attributes"]["type"] == {"string": ENGINE}
         await bed.unprepare(item)
     assert not [*(bed.folder / "state/metadata").iterdir()]
 
@@ -179,26 +157,21 @@ async def test_a_reader_finds_the_device_of_its_own_claim_and_request_only(
     both = claim("both", result(engines[0], "one"), result(engines[1], "two"))
     async with bed.running(device_types=bed.folder / "types"):
         await bed.ready(both)
-        found = files(bed, both)
-        assert len(found) == 2
-        read = [kubevirt_reads(found, "both", each, is_template=False) for each in ("one", "two")]
-        assert read == ["0000:01:00.0", "0000:02:00.0"]
-        by_device = {name: edits["mounts"] for name, edits in bed.cdi(both).items()}
-        assert [len(each) for each in by_device.values()] == [
-            1,
-            1,
-        ]  # a container may use one of two
+        assert addresses(bed, both) == {
+            "resourceclaims/both/one": "0000:01:00.0",
+            "resourceclaims/both/two": "0000:02:00.0",
+        }
+        # A container may use one of two.
+        assert [len(each["mounts"]) for each in bed.cdi(both).values()] == [1, 1]
         await bed.unprepare(both)
         made: dict[str, Any] = {"annotations": FROM_TEMPLATE, "ownerReferences": [A_POD]}
         mine = claim("generated-1", result(engines[1]), **made)
         other = claim("generated-2", result(engines[0]), **made)
         for each in (mine, other):
             await bed.ready(each)
-        reads = [
-            kubevirt_reads(files(bed, each), "mine", "fpga", is_template=True)
-            for each in (mine, other)
-        ]
-        assert reads == ["0000:02:00.0", "0000:01:00.0"]
+        (one,), (two,) = (addresses(bed, each).items() for each in (mine, other))
+        assert one == ("resourceclaimtemplates/mine/fpga", "0000:02:00.0")
+        assert two == ("resourceclaimtemplates/mine/fpga", "0000:01:00.0")
 
 
 async def test_a_lost_file_is_restored_as_it_was(bed: Bed, engines: list[str]) -> None:

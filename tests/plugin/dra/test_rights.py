@@ -6,20 +6,13 @@ import pytest
 from prometheus_client import generate_latest
 
 from services.devices.dra import DRIVER
+from simulator.cards import NLB0, NLB3
 from simulator.driver import DriverStandIn
 from tests.manifests.rendering import rendered, workloads
 from tests.manifests.rights import asked, beyond, idle, rights_of
-from tests.plugin.dra.support import (
-    NLB0,
-    NLB3,
-    REGION,
-    Bed,
-    extended_claim,
-    mapping,
-    result,
-    with_claim,
-)
+from tests.plugin.dra.support import Bed, extended_claim, mapping, result, with_claim
 from tests.plugin.support import container, functions, pod
+from tests.services.building import REGION
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -53,7 +46,6 @@ async def test_the_driver_asks_for_what_its_account_may_and_for_all_of_it(
     rights = rights_of(items, workloads(items)["accelbind-plugin"]["serviceAccountName"])
     device = result(bed.add_fpga(), "container-0-request-0")
     bed.install(NLB3)
-    bed.api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "uid": "u1"}})
     bed.api.put(STALE)
     async with bed.running(enforce_mappings="auto") as dra:
         await bed.register()

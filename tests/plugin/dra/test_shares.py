@@ -1,7 +1,7 @@
 """Shares of a device of a type: one device in the slice, of which several claims have a part."""
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Any, Final
 
@@ -9,14 +9,13 @@ import pytest
 import yaml
 from structlog.testing import capture_logs
 
+from plugin.process import Plugin
 from services.containers.holders import Holder
 from simulator.apiserver.http_server import Request
 from simulator.apiserver.standin import ApiServerStandIn, Options
 from simulator.cards import Rack
-from simulator.client import Json
 from simulator.devices import DeviceTree
-from tests.plugin.dra.support import Bed, Dra, claim, result
-from tests.plugin.support import is_ready
+from tests.plugin.dra.support import Bed, claim, parts, result
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -40,30 +39,22 @@ class Node:
         self.types = bed.folder / "types"
         self.types.mkdir()
         DeviceTree(bed.folder / "root").entry("", "misc", "hw_random", "10:183", "hwrng")
-        bed.api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "uid": "u1"}})
 
-    def write_type(
-        self, name: str = "random", nodes: Sequence[Json] = (), **sharing: object
-    ) -> None:
+    def write_type(self, **sharing: object) -> None:
         item = {
             "apiVersion": "accelbind.dev/v1alpha1",
             "kind": "DeviceType",
-            "metadata": {"name": name},
+            "metadata": {"name": "random"},
             "spec": {
                 "match": [{"class": {"name": "misc", "entry": ["hw_random"]}}],
                 "resource": {"domain": "device.accelbind.dev", "name": "random"},
-                "nodes": [*nodes],
                 "sharing": sharing,
             },
         }
         (self.types / "type.yaml").write_text(yaml.safe_dump(item))
 
-    @asynccontextmanager
-    async def running(self, **settings: Any) -> AsyncIterator[Dra]:
-        async with self.bed.running(device_types=self.types, **settings) as dra:
-            await self.bed.register()
-            await eventually_async(lambda: is_ready(dra.plugin))
-            yield dra
+    def running(self, **settings: Any) -> AbstractAsyncContextManager[Plugin]:
+        return self.bed.serving(device_types=self.types, **settings)
 
     def published(self) -> dict[str, Any]:
         slices = self.bed.api.objects("ResourceSlice")
@@ -106,7 +97,7 @@ async def test_claims_have_parts_of_one_device_until_nothing_is_left(node: Node)
         for each, number in ((first, 1), (second, 2)):
             (device,) = (await bed.ready(each)).devices
             assert (device.device_name, device.share_id) == (WHOLE, f"share-{number}")
-        assert dra.parts.book.holders({}) == {
+        assert parts(dra).book.holders({}) == {
             (RESOURCE, "hw-random"): (
                 Holder("ns", "", "", "a", "share-1"),
                 Holder("ns", "", "", "b", "share-2"),
@@ -114,7 +105,7 @@ async def test_claims_have_parts_of_one_device_until_nothing_is_left(node: Node)
         }
         third = claim("c", share(3))
         bed.api.put(third)
-        dra.parts.preparation.ends = True  # it would wait for a part that is given back
+        parts(dra).preparation.ends = True  # it would wait for a part that is given back
         refused = (await bed.prepare(third))["c"].error
         assert f"others still have {WHOLE} (of claim ns/" in refused
         await bed.unprepare(first)
@@ -124,7 +115,7 @@ async def test_claims_have_parts_of_one_device_until_nothing_is_left(node: Node)
         await node.until_published(WHOLE)
         for each in (second, third):
             await bed.ready(each)
-        dra.parts.preparation.ends = True
+        parts(dra).preparation.ends = True
         assert "others still have" in await bed.refused(claim("d", share(4)))
         await bed.unprepare(second, third)
         await bed.ready(claim("e", share(5, 3)))
@@ -138,7 +129,7 @@ async def test_two_requests_of_a_claim_have_parts_of_one_device(node: Node) -> N
         assert [each.share_id for each in done.devices] == ["share-1", "share-2"]
         names = {each for device in done.devices for each in device.cdi_device_ids}
         assert len(names) == 2
-        dra.parts.preparation.ends = True
+        parts(dra).preparation.ends = True
         assert "others still have" in await node.bed.refused(claim("b", share(3)))
 
 
@@ -152,7 +143,7 @@ async def test_a_device_is_withheld_while_claims_have_replicas_of_it(node: Node)
         file = node.bed.cdi(old)
         node.write_type(replicas=2)
         await node.until_published()
-        dra.parts.preparation.ends = True
+        parts(dra).preparation.ends = True
         assert "others still have" in await node.bed.refused(new)
     async with node.running():
         await node.until_published()
@@ -175,11 +166,15 @@ async def test_a_leftover_claim_leaves_the_rest_of_a_device_healthy(node: Node) 
     checkpoint.write_text('{"Data": "{\\"ClaimInfoStateList\\": []}", "Checksum": 0}')
     async with node.running() as dra:
         await node.bed.ready(claim("a", share(1)))
-        entries = dra.parts.book.entries
+        entries = parts(dra).book.entries
         await eventually_async(lambda: [each.is_leftover for each in entries()] == [True])
         await node.until_published(WHOLE)
-        assert await dra.parts.leftover_claims.problems() == {}
+        assert await parts(dra).leftover_claims.problems() == {}
         assert "taints" not in node.published()[WHOLE]
+
+
+def is_trial(request: Request) -> bool:
+    return request.query.get("dryRun") == "All"
 
 
 @pytest.fixture
@@ -203,19 +198,6 @@ async def test_fpgas_can_be_left_to_nobody(node: Node, mode: str) -> None:
         await node.until_published(*[fpga] * (mode == "region"), WHOLE)
 
 
-async def test_a_claim_gives_a_node_under_the_path_of_its_type(node: Node) -> None:
-    nodes: list[Json] = [{"own": True, "as": "/dev/random0", "env": "RANDOM_DEVICE"}]
-    node.write_type(nodes=nodes)
-    item = claim("a", result(WHOLE, "r"))
-    async with node.running():
-        await node.bed.ready(item)
-        (edits,) = node.bed.cdi(item).values()
-    assert [(each["path"], each["hostPath"][-10:]) for each in edits["deviceNodes"]] == [
-        ("/dev/random0", "/dev/hwrng")
-    ]
-    assert "RANDOM_DEVICE=/dev/random0" in edits["env"]
-
-
 async def test_on_a_server_that_drops_shares_replicas_are_published(old_server: Node) -> None:
     node, old = old_server, claim("old", result(REPLICA))
     node.write_type(replicas=2)
@@ -231,7 +213,7 @@ async def test_on_a_server_that_drops_shares_replicas_are_published(old_server: 
     stored = [
         each.request.method
         for each in node.bed.api.seen
-        if "/resourceslices" in each.request.path and each.request.query.get("dryRun") != "All"
+        if "/resourceslices" in each.request.path and not is_trial(each.request)
     ]
     assert [each for each in stored if each != "GET"] == ["POST"]
 
@@ -239,9 +221,6 @@ async def test_on_a_server_that_drops_shares_replicas_are_published(old_server: 
 async def test_shares_are_published_where_a_trial_is_refused(node: Node) -> None:
     """As by an API server that asks a webhook which has side effects."""
     node.write_type(replicas=2)
-
-    def is_trial(request: Request) -> bool:
-        return request.query.get("dryRun") == "All"
 
     with node.bed.api.faults.failing(400, matches=is_trial):
         async with node.running():
@@ -256,15 +235,12 @@ async def test_replicas_are_published_once_a_stored_slice_lacks_shares(old_serve
     old_server.write_type(replicas=2)
     api = old_server.bed.api
 
-    def is_trial(request: Request) -> bool:
-        return request.query.get("dryRun") == "All"
-
     with api.faults.failing(400, matches=is_trial), capture_logs() as logs:
         async with old_server.running() as dra:
             await old_server.until_published(REPLICA, f"{WHOLE}-r1")
             # The feature was on until now.
-            dra.parts.state.divides = True
-            dra.parts.state.rescan.request()
+            parts(dra).state.divides = True
+            parts(dra).state.rescan.request()
             await eventually_async(lambda: str(logs).count("the API server drops shares") == 2)
             await old_server.until_published(REPLICA, f"{WHOLE}-r1")
 

@@ -20,8 +20,6 @@ from services.process.problem import Problem
 from simulator.cards import A10_INTERFACE, NLB0, NLB3
 from tests.plugin.dra.support import (
     DEVELOP,
-    NEVER,
-    REGION,
     claim,
     config,
     extended_claim,
@@ -31,6 +29,7 @@ from tests.plugin.dra.support import (
     with_claim,
 )
 from tests.plugin.support import container, functions, pod
+from tests.services.building import REGION
 
 OTHER = "f" * 32
 PROGRAM_ID = "a" * 40
@@ -92,6 +91,14 @@ def wants(
     return decide(read, DEVICES, owner=found, mappings=known, enforce=enforce)
 
 
+def watched(name: str) -> dict[str, Any]:
+    return result(name, adminAccess=True)
+
+
+def never(afu: str) -> dict[str, Any]:
+    return config({"afu": afu, "program": "Never"})
+
+
 def named(name: str) -> dict[str, Any]:
     return config({"mapping": name}, "FromClaim")
 
@@ -100,21 +107,11 @@ def named(name: str) -> dict[str, Any]:
     ("results", "configs", "kind", "wanted"),
     [
         ((result("ve"), result("ve2")), (), Kind.PLAIN, ()),
-        ((result("a", adminAccess=True),), (), Kind.ADMIN, ()),
-        (
-            (result("modem1", adminAccess=True), result("modem2", adminAccess=True)),
-            (),
-            Kind.ADMIN,
-            (),
-        ),
-        ((result("a"),), (config(NEVER),), Kind.NEVER, (NLB0,)),
-        ((result("a"),), (config(NEVER), named("af0")), Kind.NEVER, (NLB0,)),
-        (
-            (result("a"),),
-            (config({"afu": PROGRAM_ID, "program": "Never"}),),
-            Kind.NEVER,
-            (PROGRAM_ID,),
-        ),
+        ((watched("a"),), (), Kind.ADMIN, ()),
+        ((watched("modem1"), watched("modem2")), (), Kind.ADMIN, ()),
+        ((result("a"),), (never(NLB0),), Kind.NEVER, (NLB0,)),
+        ((result("a"),), (never(NLB0), named("af0")), Kind.NEVER, (NLB0,)),
+        ((result("a"),), (never(PROGRAM_ID),), Kind.NEVER, (PROGRAM_ID,)),
         ((result("a"),), (named("af0"),), Kind.NEVER, (NLB0,)),
         ((result("a"),), (config(DEVELOP),), Kind.DEVELOP, ()),
         ((result("a"),), (config(DEVELOP), named("mine")), Kind.DEVELOP, ()),
@@ -154,21 +151,11 @@ def test_a_request_wants_the_function_of_its_class_or_mapping(
         ((result("a"),), (named("zzzzzzzz"),), NotMapped, "is not mapped in namespace ns$"),
         ((result("a"),), (named("clash"),), NotMapped, "have the same name"),
         ((result("a"),), (named("mine"),), NotAllowed, "needs a DeviceClass"),
-        ((result("a"),), (config(NEVER), named("nlb3")), NotAllowed, "for something else"),
+        ((result("a"),), (never(NLB0), named("nlb3")), NotAllowed, "for something else"),
         ((result("a"),), (config(DEVELOP), named("nlb0")), NotAllowed, "names a function"),
-        ((result("a"),), (config(DEVELOP), config(NEVER)), NotAllowed, "names a function"),
-        (
-            (result("a"),),
-            (config({"afu": NLB3, "program": "Never"}),),
-            NotMapped,
-            "no AcceleratorFunction of mode af",
-        ),
-        (
-            (result("a"),),
-            (config({"afu": "abcdef012", "program": "Never"}),),
-            InvalidName,
-            "there is no resource name",
-        ),
+        ((result("a"),), (config(DEVELOP), never(NLB0)), NotAllowed, "names a function"),
+        ((result("a"),), (never(NLB3),), NotMapped, "no AcceleratorFunction of mode af"),
+        ((result("a"),), (never("abcdef012"),), InvalidName, "there is no resource name"),
     ],
 )
 def test_impossible_requests_are_refused(
@@ -194,7 +181,7 @@ def test_the_webhook_has_checked_what_a_pod_requests_in_its_domain(
     enforce: Enforce, resources: list[str], *, is_refused: bool
 ) -> None:
     owner = pod("p", *(container(f"c{number}", AF, 1) for number in range(len(resources))))
-    item = extended_claim(owner, result("a", "r"), configs=(config(NEVER),))
+    item = extended_claim(owner, result("a", "r"), configs=(never(NLB0),))
     users = [("r", f"c{number}", each) for number, each in enumerate(resources)]
     with pytest.raises(NotMapped) if is_refused else contextlib.nullcontext():
         wants(item, owner=with_claim(owner, *users), mappings=(), enforce=enforce)
@@ -252,11 +239,11 @@ def test_a_pod_that_does_not_name_the_claim_decides_nothing() -> None:
     [
         (Enforce.NEVER, result("a"), (named("nlb0"),), True),
         (Enforce.AUTO, result("a"), (config(DEVELOP),), True),
-        (Enforce.AUTO, result("a"), (config(NEVER),), True),
+        (Enforce.AUTO, result("a"), (never(NLB0),), True),
         (Enforce.NEVER, result("a"), (config(DEVELOP),), False),
-        (Enforce.NEVER, result("a"), (config(NEVER),), False),
+        (Enforce.NEVER, result("a"), (never(NLB0),), False),
         (Enforce.ALWAYS, result("ve"), (), False),
-        (Enforce.ALWAYS, result("a", adminAccess=True), (named("nlb0"),), False),
+        (Enforce.ALWAYS, watched("a"), (named("nlb0"),), False),
     ],
 )
 def test_mappings_are_read_where_they_count(
