@@ -18,13 +18,10 @@ from hypothesis import strategies as st
 from services.admission.guard import guard
 from services.admission.mutate import (
     MAX_POD_UNITS,
-    REASON,
-    REWRITES,
     Patched,
     Policy,
     Refused,
     Unchanged,
-    audit_note,
 )
 from services.mappings.index import MappingIndex
 from tests.services import building
@@ -222,13 +219,6 @@ def test_limits_and_requests_that_were_set_again_may_differ() -> None:
     assert first(mutated(set_again(after, ours(nlb0=3), "limits")))["resources"]["limits"] == {
         REGION: "3"
     }
-
-
-def test_the_audit_log_has_what_is_requested_in_all() -> None:
-    again = set_again(mutated(asking(ours(nlb0=2))), ours(nlb0=1))
-    note = audit_note(decode(again), judge(again), validating=False)
-    rewrites = f"app: fpga.intel.com/nlb0=2 as {REGION}"
-    assert note == {f"{REASON}-again": "rewritten", f"{REWRITES}-again": rewrites}
 
 
 @pytest.mark.parametrize("part", ["limits", "requests"])

@@ -110,37 +110,26 @@ async def test_with_a_part_missing_a_snapshot_has_the_rest_and_says_what_is_unkn
         assert (await source(bed.folder).read()).keys() == {PORT}, "the checkpoint is enough"
 
 
-async def test_holders_stay_as_they_were_while_nothing_can_be_read(bed: Bed) -> None:
-    bed.rack.add_card(CardSpec())
-    checkpoint = bed.folder / CHECKPOINT
-    async with bed.running():
-        await bed.offers(1)
-        await bed.start("p", container("c", AF))
-        known = source(bed.folder)
-        assert (await known.current()).keys() == {PORT}
-        await bed.kubelet.stop()
-        checkpoint.write_bytes(b"{")
-        assert (await known.current()).keys() == {PORT}
-        assert (await known.snapshot()).holders.keys() == {PORT}
-
-
-async def test_nothing_counts_as_free_until_the_kubelet_or_its_checkpoint_was_read(
+async def test_while_nothing_can_be_read_holders_stay_and_nothing_counts_as_free_at_the_start(
     bed: Bed,
 ) -> None:
     """A checkpoint that hangs is read again at the next scan, not when it changes."""
     bed.rack.add_card(CardSpec())
-    checkpoint, away = bed.folder / CHECKPOINT, bed.folder / "away"
+    checkpoint = bed.folder / CHECKPOINT
     async with bed.running():
         await bed.offers(1)
         await bed.start("p", container("c", AF), init=[container("i", AF)])
+        known, unread = source(bed.folder), source(bed.folder)
+        assert await known.current() == {PORT: (APP, INIT)}
         await bed.kubelet.stop()
         text = checkpoint.read_bytes()
-        unread = source(bed.folder)
-        checkpoint.rename(away)
+        checkpoint.unlink()
         checkpoint.mkdir()
         for _ in range(2):
+            assert (await known.current()).keys() == {PORT}
             with pytest.raises(HardwareError, match="which containers have devices is unknown: "):
                 await unread.current()
+        assert (await known.snapshot()).holders.keys() == {PORT}
         checkpoint.rmdir()
         checkpoint.write_bytes(text)
         assert await unread.current() == {PORT: (APP, INIT)}

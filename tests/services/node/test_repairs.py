@@ -62,7 +62,12 @@ def test_a_port_that_makes_up_ever_new_errors_is_left_alone_in_the_end() -> None
 
 
 @pytest.mark.parametrize(
-    "card_", [card(0), faulty(0), faulty(2**64 - 1), faulty(0x40, DEAD), faulty(0x40, SILENT)]
+    "card_",
+    [
+        *(card(0), faulty(0), faulty(2**64 - 1), faulty(0x40, DEAD), faulty(0x40, SILENT)),
+        # The region of the port is unknown.
+        *(replace(faulty(), fme=None), virtual(card(0), 1, broken("dfl-port.1"))),
+    ],
 )
 def test_ports_without_errors_or_answers_are_not_cleared(card_: Card) -> None:
     assert Node().look(card_) == []
@@ -83,11 +88,6 @@ def test_the_ids_of_every_mode_are_understood(mode: PluginMode) -> None:
         nodes = {node.name for node in device.nodes}
         assert {each.partition("=")[0] for each in cleared} <= nodes
         assert cleared or mode is PluginMode.BDF  # where ports of one function count together
-
-
-def test_a_port_whose_region_is_unknown_is_left_alone() -> None:
-    assert Node().look(replace(faulty(), fme=None)) == []
-    assert Node().look(virtual(card(0), 1, broken("dfl-port.1"))) == []
 
 
 def test_a_card_that_fails_for_a_while_is_remembered_and_one_that_is_gone_is_not() -> None:
@@ -130,24 +130,17 @@ def test_no_port_is_cleared_twice_of_a_value_while_nobody_has_it_nor_ever_while_
     assert len({(place, name) for place, name, _ in node.tried}) <= 3
 
 
-def disabled(*problems: Problem) -> Card:
-    """A card of which one port may be disabled, and another is not."""
-    return card(0, port("dfl-port.0", NLB0, *problems), port("dfl-port.1", number=1))
-
-
-def test_a_disabled_port_is_enabled_once_each_time() -> None:
+def test_a_card_with_a_disabled_port_is_bound_anew_once_each_time_while_nobody_has_a_part() -> None:
     node = Node()
-    enabled = []
-    for problems in ((BAD,), (DISABLED,), (DISABLED,), (), (DISABLED,)):
-        node.look(disabled(*problems))
-        enabled.append(node.enabled)
-    assert enabled == [[], ["dfl-port.0"], [], [], ["dfl-port.0"]]
 
+    def enabled(*problems: Problem, allocated: Collection[str] = ()) -> list[str]:
+        ports = port("dfl-port.0", NLB0, *problems), port("dfl-port.1", number=1)
+        node.look(card(0, *ports), allocated=allocated)
+        return node.enabled
 
-@pytest.mark.parametrize("device", ["dfl-fme.0", "dfl-port.1"])
-def test_a_card_of_which_a_container_has_a_part_is_not_bound_anew(device: str) -> None:
-    node = Node()
-    node.look(disabled(DISABLED), allocated=[device])
-    assert node.enabled == []
-    node.look(disabled(DISABLED))
-    assert node.enabled == ["dfl-port.0"]
+    assert enabled(BAD) == []
+    for device in ("dfl-fme.0", "dfl-port.1"):
+        assert enabled(DISABLED, allocated=[device]) == []
+    assert enabled(DISABLED) == ["dfl-port.0"]
+    assert enabled(DISABLED) == enabled() == []
+    assert enabled(DISABLED) == ["dfl-port.0"]

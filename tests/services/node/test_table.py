@@ -1,26 +1,20 @@
 from dataclasses import replace
 
 from services.containers.holders import Holder
-from services.devices.model import Inventory, PluginMode
+from services.devices.model import Card, Inventory, PluginMode
 from services.devices.resources import AdvertisedResources
-from services.mappings.model import Mapping, parse
+from services.mappings.model import parse
 from services.node.table import Row, Table, rows, with_names
 from services.process.problem import Problem
 from tests.services.building import function as function_object
 from tests.services.building import region as region_object
-from tests.services.cards import AF_NLB0, BAD, INTERFACE, NLB0, REGION, UNIT, advertise, card, port
+from tests.services.cards import AF_NLB0, BAD, INTERFACE, NLB0, UNIT, advertise, card, port
 
 HOLDER = Holder("ns", "p", "c")
 
 
-def tree(mode: PluginMode = PluginMode.AF, *numbers: int) -> AdvertisedResources:
-    return advertise(Inventory(tuple(card(number) for number in numbers or (0,))), mode)
-
-
-def mapping(document: object) -> Mapping:
-    found = parse(document)
-    assert isinstance(found, Mapping)
-    return found
+def tree(*cards: Card, mode: PluginMode = PluginMode.AF) -> AdvertisedResources:
+    return advertise(Inventory(cards or (card(0),)), mode)
 
 
 def test_a_device_is_told_with_all_that_is_known_of_it() -> None:
@@ -41,7 +35,7 @@ def test_a_device_is_told_with_all_that_is_known_of_it() -> None:
 
 def test_an_unhealthy_device_says_why_also_if_it_is_not_offered() -> None:
     sick = card(0, port("dfl-port.0", NLB0, BAD), port("dfl-port.1", "", Problem("e", "m")))
-    found = rows(advertise(Inventory((sick,)), PluginMode.AF), {})
+    found = rows(tree(sick), {})
     assert [(row.device, row.resource, row.health) for row in found] == [
         ("dfl-port.0", AF_NLB0, "Unhealthy"),
         ("dfl-port.1", "", "Unhealthy"),
@@ -50,7 +44,7 @@ def test_an_unhealthy_device_says_why_also_if_it_is_not_offered() -> None:
 
 
 def test_devices_stand_in_the_order_of_their_numbers() -> None:
-    found = rows(tree(PluginMode.AF, 10, 9, 2), {})
+    found = rows(tree(card(10), card(9), card(2)), {})
     assert [row.device for row in found] == ["dfl-port.2", "dfl-port.9", "dfl-port.10"]
 
 
@@ -69,23 +63,18 @@ def test_a_device_that_a_container_has_and_the_node_has_not_is_shown() -> None:
     assert nine.holders == (HOLDER,)
 
 
-def names(mode: PluginMode, *documents: object) -> list[tuple[str, ...]]:
-    table = with_names(Table(devices=rows(tree(mode), {})), map(mapping, documents))
-    return [row.names for row in table.devices]
-
-
 def test_devices_get_the_names_that_are_mapped_to_what_is_in_them() -> None:
     nlb0 = function_object("nlb0", "af", namespace="team")
     other = function_object("other", "af", afu="0" * 32)
-    devel = region_object("devel")
-    assert names(PluginMode.AF, nlb0, other, devel) == [("team/nlb0",)]
-    assert names(PluginMode.REGION, nlb0, other, devel) == [("default/devel", "team/nlb0")]
-    assert names(PluginMode.AF) == [()]
-
-
-def test_unknown_functions_have_no_name() -> None:
-    broken = card(0, port("dfl-port.0", "", Problem("e", "m")))
-    shown = rows(advertise(Inventory((broken,)), PluginMode.REGION), {})
-    assert shown[0].resource == REGION
-    mapped = with_names(Table(devices=shown), [mapping(function_object("nlb0", "af"))])
-    assert mapped.devices[0].names == ()
+    documents = (nlb0, other, region_object("devel"))
+    mappings = [*map(parse, documents)]
+    unknown = card(0, port("dfl-port.0", "", Problem("e", "m")))
+    for devices, names in (
+        (tree(), ("team/nlb0",)),
+        (tree(mode=PluginMode.REGION), ("default/devel", "team/nlb0")),
+        (tree(unknown), ()),
+        (tree(unknown, mode=PluginMode.REGION), ("default/devel",)),
+    ):
+        table = Table(devices=rows(devices, {}))
+        assert [row.names for row in with_names(table, mappings).devices] == [names]
+        assert [row.names for row in with_names(table, ()).devices] == [()]

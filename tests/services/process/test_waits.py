@@ -2,10 +2,41 @@ import asyncio
 
 import pytest
 
-from services.process.waits import first_of
+from services.process.waits import Due, first_of
+from tests.services.node.support import background
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
+
+
+async def test_requests_before_work_begins_are_one_and_those_during_it_one_more() -> None:
+    due, begun, may_end = Due(), list[int](), asyncio.Event()
+
+    async def work() -> None:
+        begun.append(1)
+        await may_end.wait()
+
+    due.request()
+    due.request()
+    async with background(due.run_forever(work)):
+        await eventually_async(lambda: len(begun) == 1)
+        for _ in range(5):
+            due.request()
+        may_end.set()
+        await eventually_async(lambda: len(begun) == 2)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert len(begun) == 2
+
+
+async def test_work_is_due_after_its_interval_without_a_request() -> None:
+    begun = list[int]()
+
+    async def work() -> None:
+        begun.append(1)
+
+    async with background(Due().run_forever(work, interval=lambda: 0.01)):
+        await eventually_async(lambda: len(begun) > 3)
 
 
 async def never() -> None:
