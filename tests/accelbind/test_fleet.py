@@ -35,6 +35,7 @@ def table(node: str, *devices: Json, **more: Any) -> Json:
 def process_on(node: str, phase: str = "Running", component: str = "accelbind-plugin") -> Json:
     made = plugin_on(node, "plugin", phase)
     made["metadata"]["labels"] = {"app.kubernetes.io/component": component}
+    made["metadata"]["ownerReferences"][0]["name"] = "accelbind-plugin"
     return {"apiVersion": "v1", "kind": "Pod"} | made
 
 
