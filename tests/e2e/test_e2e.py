@@ -81,7 +81,8 @@ def test_an_interrupted_run_leaves_nothing(stands_in: Simulator, processes: Proc
     process.wait_for_output("gets_one_device", timeout=300)
     process.popen.send_signal(signal.SIGINT)
     process.popen.send_signal(signal.SIGTERM)  # who is impatient breaks nothing off
-    assert process.wait(300) == 2, process.transcript()
+    # Python itself ends by the signal if it arrived in an `exec`, as dataclasses call it on import.
+    assert process.wait(300) in (2, -signal.SIGINT), process.transcript()
     assert seen(stands_in) == before
 
 
