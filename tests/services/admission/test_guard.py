@@ -232,13 +232,10 @@ def test_guarded_resources_of_the_whole_pod_are_refused(part: str) -> None:
 
 # Claims -------------------------------------------------------------------------------------------
 
-CLAIMS = Policy(
-    guard=("deviceclass.resource.kubernetes.io/*", "ResourceClaimTemplate/*", "ResourceClaim/*")
-)
+CLAIMS = Policy(guard=("ResourceClaimTemplate/*", "ResourceClaim/*"))
 BUNDLES = index(
     accelerator("pair", "", target={"claimTemplate": "gpu-nic"}),
     accelerator("big", "", target={"claimTemplate": "big"}, nodeSelector={"a": "b"}),
-    accelerator("by-class", "deviceclass.resource.kubernetes.io/gpu"),
 )
 
 
@@ -267,10 +264,16 @@ def with_claims(
 
 
 @pytest.mark.parametrize(
-    "given", [{"note": {"pair": 1}}, {"note": {"pair": 2}}, {"note": {"pair": 1}, "init": True}]
+    ("template", "given"),
+    [
+        ("gpu-nic", {"note": {"pair": 1}}),
+        ("gpu-nic", {"note": {"pair": 2}}),
+        ("gpu-nic", {"note": {"pair": 1}, "init": True}),
+        ("big", {"note": {"big": 1}, "selector": {"a": "b"}}),
+    ],
 )
-def test_claims_that_names_stand_for_pass(given: Any) -> None:
-    assert with_claims("gpu-nic", **given) is None
+def test_claims_that_names_stand_for_pass(template: str, given: Any) -> None:
+    assert with_claims(template, **given) is None
 
 
 IS_GUARDED = "ResourceClaimTemplate/gpu-nic is guarded: "
@@ -308,18 +311,6 @@ def test_two_containers_of_which_one_came_later_pass_with_a_claim_each() -> None
         {"name": f"pair-{n}", "resourceClaimTemplateName": "gpu-nic"} for n in range(2)
     ]
     assert guard(decode(obj), BUNDLES.namespace("default"), CLAIMS) is None
-
-
-def test_a_name_with_its_selector_has_its_claims() -> None:
-    assert with_claims("big", note={"big": 1}, selector={"a": "b"}) is None
-
-
-def test_resources_of_classes_are_guarded_like_others() -> None:
-    key = "deviceclass.resource.kubernetes.io/gpu"
-    obj = pod(container("app", {key: "1"}))
-    result = guard(decode(obj), BUNDLES.namespace("default"), CLAIMS)
-    assert result is not None
-    assert "request by-class instead" in result.message
 
 
 def test_claims_are_not_looked_at_where_they_are_not_guarded() -> None:
