@@ -25,9 +25,12 @@ OTHER: Final = {"driver": "gpu.example.com", "pool": "n1", "device": "gpu-0", "c
 
 
 def writes(bed: Bed) -> list[Any]:
-    """What was written to the status of claims, in turn."""
-    requests = [each.request for each in bed.api.seen]
-    return [json.loads(each.body)["status"]["devices"] for each in requests if is_report(each)]
+    """What was written to the status of claims, in turn; a write is about one with its UID."""
+    reports = [each.request for each in bed.api.seen if is_report(each.request)]
+    bodies = [json.loads(each.body) for each in reports]
+    names = [each.path.split("/")[-2] for each in reports]
+    assert [each["metadata"]["uid"] for each in bodies] == [f"uid-of-{each}" for each in names]
+    return [each["status"]["devices"] for each in bodies]
 
 
 def is_report(request: Request) -> bool:
