@@ -153,7 +153,7 @@ def comparable(obj: Object, before: Object) -> Any:
         env: list[Object] = one.pop("env", None) or []
         added = [(each["name"], each["value"]) for each in env[len(was.get("env") or ()) :]]
         numbered = [(*name.split("_")[1:2], value) for name, value in added if "FPGA_" in name]
-        variables = {each for each in added if "FPGA_" not in each[0]}
+        variables = Counter(each for each in added if "FPGA_" not in each[0])
         one["env"] = (Counter(numbered), variables)
     after["spec"]["tolerations"] = len(after["spec"].get("tolerations", []))
     return after
