@@ -28,6 +28,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import yaml
 
@@ -280,9 +281,24 @@ def _run(*command: str, stderr: int | None = None) -> str:
     return done.stdout
 
 
+_FOR_FILES: Final = ("git", "kubectl", "helm")
+NEEDED: Final = {
+    "stamp": ("git",),
+    "files": _FOR_FILES,
+    "publish": (*_FOR_FILES, "docker", "cosign", "gh"),
+}
+"""The programs that an action runs."""
+
+
+def _require(*programs: str) -> None:
+    if missing := [each for each in programs if shutil.which(each) is None]:
+        raise Refused(f"{', '.join(missing)} not found: install them, and have them in PATH")
+
+
 def main(action: str) -> int:
     """Do it; give the exit code."""
     try:
+        _require(*NEEDED[action])
         if action == "stamp":
             stamp()
         else:

@@ -22,6 +22,7 @@ from tools.release import (
     INSTALLATIONS,
     PACKED_AT,
     Refused,
+    main,
     notes,
     publish,
     read,
@@ -212,6 +213,16 @@ def test_a_chart_without_a_digest_is_not_signed(
     with pytest.raises(Refused, match="helm push named no digest"):
         publish(read(settings(FOLDER=str(files))))
     assert "charts/accelbind" not in log.read_text()
+
+
+def test_a_missing_program_is_named_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("FOLDER", str(tmp_path / "release"))
+    assert main("files") == 1
+    assert "error: git, kubectl, helm not found: install" in capsys.readouterr().err
+    assert not (tmp_path / "release").exists()
 
 
 def test_a_tag_needs_registry_and_source_and_is_the_version() -> None:
