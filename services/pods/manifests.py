@@ -186,13 +186,15 @@ def _in_workflow(value: object, place: str = "") -> Iterator[_Template]:
             shared = {
                 key: each for part in parts for key, each in part.items() if key in _OF_WORKFLOWS
             }
-            volumes = [each for part in parts for each in _items(part.get("volumes"))]
-            spec = {"restartPolicy": "Never", **shared, "volumes": volumes}
-            pod = {
+            lists = {
+                "volumes": [each for part in parts for each in _items(part.get("volumes"))],
                 "containers": containers,
                 "initContainers": _items(template.get("initContainers")),
             }
-            made = {"metadata": template.get("metadata"), "spec": spec | pod}
+            # An API server drops empty ones, which would look like a change of the pod.
+            pod = {key: each for key, each in lists.items() if each}
+            spec = {"restartPolicy": "Never", **shared, **pod}
+            made = {"metadata": template.get("metadata"), "spec": spec}
             yield f"{place}.templates[{number}]", made
     for key in ("spec", "workflowSpec"):
         yield from _in_workflow(value.get(key), f"{place}.{key}" if place else key)

@@ -116,7 +116,6 @@ def test_templates_of_an_argo_workflow_are_pods_with_what_the_workflow_shares() 
         "tolerations": [],
         "volumes": [{"name": "v"}, {"name": "w"}],
         "containers": containers,
-        "initContainers": [],
     }
     assert two.manifest["spec"] == {
         "restartPolicy": "Never",
