@@ -119,7 +119,10 @@ class Bed:
         while not self._line.poll(0.1):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise AssertionError(f"no answer from the kernel:\n{self.log[-4000:]}")
-        kind, value = receive(self._line)
+        try:
+            kind, value = receive(self._line)
+        except EOFError:
+            raise AssertionError(f"the kernel has ended:\n{self.log[-4000:]}") from None
         assert kind != "failed", value
         return value
 

@@ -24,6 +24,8 @@ _OLD_OPTIONS: Final = frozenset({"CONFIG_BASE_FULL=y"})
 """What 6.12 no longer has to choose."""
 _TOOLS: Final = ("make", "cc", "flex", "bison", "bc")
 _PERF: Final = "\tselect HAVE_PERF_EVENTS\n"
+_REGISTERS: Final = "HOST_FP_SIZE, 2696"
+"""The space for a program's registers, in bytes: with AMX (11008) no program would start."""
 READ_DELAY: Final = 60_000_000
 """Microseconds that a read of a card may take. This machine may be busy, and the answer to a read
 that was given up is taken for that of the next one."""
@@ -100,6 +102,8 @@ def _adapt(folder: Path) -> None:
     if _PERF not in text:  # the architecture has no counters of its own; software events suffice
         options.write_text(text.replace("\tselect HAVE_UID16\n", f"\tselect HAVE_UID16\n{_PERF}"))
         (folder / "arch/um/include/asm/perf_event.h").touch()
+    sizes = folder / "arch/x86/um/user-offsets.c"  # newer kernels ask the processor
+    sizes.write_text(sizes.read_text().replace(_REGISTERS, "HOST_FP_SIZE, 12288"))
     bus = folder / "arch/um/drivers/virt-pci.c"
     name = "UM_VIRT_PCI_MAXDELAY"  # before 6.12, which has a parameter for it
     bus.write_text(bus.read_text().replace(f"{name} 40000", f"{name} {READ_DELAY}"))

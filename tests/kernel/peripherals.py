@@ -34,8 +34,16 @@ def adapter(name: str, port: int, *, serial: str = "", kinds: Sequence[str] = ("
 
 
 def plug(name: str, port: int) -> str:
-    """A command that plugs a USB device into a port, of a bus with that port only."""
-    return f"echo dummy_udc.{port} >{GADGETS}/{name}/UDC"
+    """Commands that plug a USB device into a port, of a bus with that port only.
+
+    They return when the drivers have it: buses are enumerated side by side, and the first terminal
+    gets the first number.
+    """
+    settled = f"/sys/bus/usb/devices/{port + 1}-1/port"
+    return (
+        f"echo dummy_udc.{port} >{GADGETS}/{name}/UDC\n"
+        f"timeout 5 sh -c 'until [ -e {settled} ]; do sleep 0.05; done'"
+    )
 
 
 def unplug(*names: str) -> str:
