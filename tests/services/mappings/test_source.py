@@ -6,10 +6,16 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from services.kube import lists
+from services.kube.client import ClusterClient, is_outage
+from services.mappings.index import NamespaceMappings
 from services.mappings.kinds import ACCELERATOR_FUNCTION
+from services.mappings.namespace import read_namespace
+from services.names import function_name
+from services.process.errors import ClusterError
 from simulator.apiserver.http_server import Request
 from simulator.apiserver.resources import ACCELERATORS, REGIONS
-from tests.services.building import ARRIA, accelerator, function, region
+from tests.services.building import ARRIA, NLB0, accelerator, function, region
 from tests.services.kube.following import MappingServer, following, names, until, until_watching
 
 pytestmark = pytest.mark.anyio
@@ -97,3 +103,41 @@ async def test_objects_of_a_kind_that_goes_missing_are_kept(tmp_path: Path) -> N
                 server.cut_watches()
                 await until(lambda: source.watch_failures["Accelerator"] > 2)
                 assert set(source.index.namespace("default").accelerators.by_name) == {"gpu"}
+
+
+# The mappings of one namespace
+
+
+async def read(server: MappingServer) -> NamespaceMappings:
+    async with ClusterClient(server.access) as client:
+        return await read_namespace(client, "team")
+
+
+async def test_both_kinds_are_read_page_by_page_and_bad_objects_are_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lists, "PAGE", 1)
+    async with MappingServer(tmp_path) as server:
+        server.put_function("a", "team")
+        server.put_function("b", "team", mode="af")
+        server.put_function("c", "elsewhere")
+        server.put_region("r", "team")
+        server.put(function("bad", "af", afu="xyz", namespace="team"))
+        found = await read(server)
+    assert sorted(found.by_name) == ["a", "b", "r"]
+    assert found.namespace == "team"
+    assert found.functions.keys() == {(ARRIA, NLB0)}
+    assert function_name(ARRIA, NLB0) in found.modes
+    assert "afuId" in found.rejected["bad"]
+
+
+@pytest.mark.parametrize(
+    ("status", "text"), [(404, "definitions of fpga.intel.com installed"), (403, "answers 403")]
+)
+async def test_an_api_server_that_refuses_is_an_error(
+    tmp_path: Path, status: int, text: str
+) -> None:
+    async with MappingServer(tmp_path) as server:
+        with server.faults.failing(status), pytest.raises(ClusterError, match=text) as raised:
+            await read(server)
+    assert not is_outage(raised.value)

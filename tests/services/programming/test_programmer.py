@@ -15,6 +15,7 @@ from services.names import OPENCL_AFU
 from services.process.errors import DeviceBusy, DeviceRefused, HardwareError, InvalidBitstream
 from services.programming.clock import UserClock
 from services.programming.image import Image, Programmed
+from services.programming.ioctls import KERNEL
 from services.programming.lock import card_lock
 from services.programming.programmer import Programmer
 from services.programming.records import FOLDER, PortRecords
@@ -22,6 +23,7 @@ from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, D5005_INTERFACE, NLB0, NLB3, CardSpec, Rack
 from simulator.driver import DriverStandIn, SimulatedCalls, raw_bitstream
 from tests.recorded import record_ports
+from tests.services.ofs_cards import HE_MEM, INTERFACE, OfsNode
 
 PROGRAM = "1" * 40
 
@@ -213,3 +215,11 @@ def test_the_clock_of_a_function_that_is_there_is_checked_again(bench: Bench) ->
         with pytest.raises(DeviceRefused, match="asks for 310/155 MHz"):
             call()
     assert bench.done == ["programmed", "reset"]
+
+
+def test_the_port_of_an_ofs_card_is_not_programmed(tmp_path: Path) -> None:
+    node = OfsNode(tmp_path / "root")
+    node.add_card()
+    image = Image(INTERFACE, HE_MEM, lambda: array("Q"))
+    with pytest.raises(HardwareError, match="are behind its virtual functions; use fpgaconf"):
+        Programmer(node.root, tmp_path / "state", calls=KERNEL).check("dfl-port.0", image)
