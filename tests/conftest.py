@@ -131,7 +131,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def one_event_loop() -> Iterator[None]:
-    """Keep one event loop under all tests marked `anyio`.
+    """Keep one event loop under all asynchronous tests.
 
     grpc.aio has one completion queue a process. What a call that was cancelled at the end of a test
     still has in it comes out a moment later; with that test's loop closed, the next one would fail.

@@ -14,8 +14,6 @@ from tests.accelbind.running import Done, run, run_process
 from tests.services.building import accelerator
 from tests.simulator.apiserver.support import function, node_with, pod
 
-pytestmark = pytest.mark.anyio
-
 INTERFACE = "ce48969398f05f33946d560708be108a"
 RESOURCE = "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"
 

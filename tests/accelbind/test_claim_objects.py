@@ -13,8 +13,6 @@ from simulator.apiserver.standin import ApiServerStandIn
 from tests.accelbind.running import Done, run_process
 from tests.services.building import accelerator, container, pod
 
-pytestmark = pytest.mark.anyio
-
 V1 = "resource.k8s.io/v1"
 
 

@@ -27,8 +27,6 @@ from tests.plugin.support import AF, container, pod, running, settings
 from tests.services.devices.types.making import document
 from tests.support import REPOSITORY, Process, Processes, eventually_async
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def free_port() -> Iterator[str]:

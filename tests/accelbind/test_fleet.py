@@ -16,8 +16,6 @@ from simulator.apiserver.standin import ApiServerStandIn
 from tests.accelbind.doctor.answers import Json, attributes, labelled, plugin_on, published
 from tests.accelbind.running import Done, run
 
-pytestmark = pytest.mark.anyio
-
 AF = "fpga.intel.com/af-x"
 HELD = {"namespace": "team-a", "pod": "p", "container": "c", "claim": ""}
 BROKEN = [{"reason": "port-errors", "message": "errors reads 0x40"}]

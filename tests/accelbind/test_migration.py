@@ -18,13 +18,6 @@ from simulator.kubelet.standin import KubeletStandIn
 from tests.plugin.support import AF, container, pod, running, settings
 from tests.support import eventually_async
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
 
 async def all_registered(ports: Path) -> None:
     def look() -> bool:

@@ -20,8 +20,6 @@ from tests.accelbind.test_claim_objects import device_class, of, template
 from tests.services.building import accelerator
 from tests.simulator.apiserver.support import function, node_with, pod
 
-pytestmark = pytest.mark.anyio
-
 GPU, REGION = "nvidia.com/gpu", "fpga.intel.com/region-ce48969398f05f33946d560708be108a"
 INTERFACE = "ce48969398f05f33946d560708be108a"
 

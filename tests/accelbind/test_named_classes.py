@@ -115,7 +115,6 @@ def test_the_other_namespaces_get_a_quota_of_0() -> None:
     }
 
 
-@pytest.mark.anyio
 async def test_the_command_reads_the_cluster(tmp_path: Path) -> None:
     async with ApiServerStandIn(tmp_path) as api:
         for each in (GPU, accelerator("small", CLASS), accelerator("other", "nvidia.com/gpu")):

@@ -14,8 +14,6 @@ from simulator.cards import A10_INTERFACE, NLB0
 from tests.accelbind.doctor import answers
 from tests.simulator.apiserver.support import PHYSICAL, Json, function, node_with, pod
 
-pytestmark = pytest.mark.anyio
-
 
 async def look(
     api: ApiServerStandIn, namespace: str | None = None, shared_namespace: str = ""

@@ -7,13 +7,9 @@ import json
 import ssl
 from pathlib import Path
 
-import pytest
-
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.accelbind.running import Done, run, run_process
 from tests.certs.cluster import reconcile, serving, the_bundle
-
-pytestmark = pytest.mark.anyio
 
 
 async def certs(*arguments: str | Path, api: ApiServerStandIn) -> Done:

@@ -9,8 +9,6 @@ from tests.certs.memory import CA, NAMESPACE, TLS
 from tests.manifests.rendering import rendered
 from tests.manifests.rights import asked, beyond, rights_of
 
-pytestmark = pytest.mark.anyio
-
 RIGHTS = rights_of(rendered("base"), "accelbind-certs")
 """Of the account. The stand-in knows no roles: a test compares the requests."""
 

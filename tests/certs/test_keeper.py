@@ -15,8 +15,6 @@ from services.process.errors import CertificateError, ClusterError
 from tests.certs.memory import CA, HOSTS, SETTINGS, TLS, Cluster, encrypted_key, rebuilt
 from tests.odd_certificates import ODD
 
-pytestmark = pytest.mark.anyio
-
 MUTATING = "mutatingwebhookconfigurations/accelbind"
 NOT_PEM = b"-----BEGIN CERTIFICATE-----\nxxxx\n-----END CERTIFICATE-----\n"
 

@@ -4,16 +4,12 @@ import asyncio
 import json
 from pathlib import Path
 
-import pytest
-
 from accelbind.plain_port import PlainPort
 from certs.authority import create_authority, utc_now
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.certs.cluster import MUTATING, bundles, configuration, edit_secret, empty_secret
 from tests.certs.memory import CA, NAMESPACE, rebuilt
 from tests.support import Processes, eventually_async
-
-pytestmark = pytest.mark.anyio
 
 
 class Replica:

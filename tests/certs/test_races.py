@@ -27,7 +27,7 @@ from services.process.tls import CertificateSource
 from tests.certs.memory import CA, HOST, TLS, Cluster, Replica
 from tests.support import soak, soaking
 
-pytestmark = [pytest.mark.anyio, pytest.mark.long, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
 REPLICAS = 5
 LAG = 3

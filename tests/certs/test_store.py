@@ -18,8 +18,6 @@ from tests.certs.cluster import (
 )
 from tests.certs.memory import CA
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_of_a_configuration_only_the_bundle_changes(api: ApiServerStandIn) -> None:
     await reconcile(api)

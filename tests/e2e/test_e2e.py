@@ -86,7 +86,6 @@ def test_an_interrupted_run_leaves_nothing(stands_in: Simulator, processes: Proc
     assert seen(stands_in) == before
 
 
-@pytest.mark.anyio
 async def test_the_deployed_suite_is_tested_too(
     short_dir: Path, tmp_path: Path, processes: Processes
 ) -> None:

@@ -21,7 +21,7 @@ ROUND_SECONDS = 5.0
 GROWTH_MIB = 6.0
 """What the plugin's own memory may grow after the first third, however long the run is."""
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(0)]
+pytestmark = pytest.mark.timeout(0)
 
 
 @pytest.mark.parametrize(

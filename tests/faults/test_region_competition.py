@@ -27,8 +27,6 @@ from tests.plugin.support import REGION, container, functions, install_file, pod
 from tests.services.building import function as mapping
 from tests.support import Process, Processes, clean_environment, soak
 
-pytestmark = pytest.mark.anyio
-
 PATIENCE = 120.0
 """Seconds for what takes some, on a machine that is busy with others."""
 AFUS = (NLB0, NLB3, "0123456789abcdef0123456789abcdef")

@@ -20,7 +20,7 @@ from tests.manifests.helm import CHART, helm
 from tests.manifests.rendering import NAMESPACE, Json, one, rendered
 from tests.support import clean_environment
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_proxy")]
+pytestmark = pytest.mark.usefixtures("no_proxy")
 
 OLD, NEW = (
     create_authority(datetime.now(UTC), timedelta(days=1)).certificate.pem.decode() for _ in "ab"

@@ -31,7 +31,7 @@ from tests.plugin.test_mode import annotate
 from tests.services.building import function
 from tests.support import Processes, eventually_async
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_proxy")]
+pytestmark = pytest.mark.usefixtures("no_proxy")
 
 
 async def test_the_webhook_asks_for_what_its_account_may_and_for_all_of_it(

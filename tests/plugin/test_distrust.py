@@ -21,8 +21,6 @@ from tests.plugin.support import AF as OFFERED
 from tests.plugin.support import Bed, serving
 from tests.support import eventually_async
 
-pytestmark = pytest.mark.anyio
-
 AF, REGIONDEVEL = PluginMode.AF, PluginMode.REGIONDEVEL
 
 

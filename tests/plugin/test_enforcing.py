@@ -22,8 +22,6 @@ from tests.plugin.support import (
     settings,
 )
 
-pytestmark = pytest.mark.anyio
-
 DEVEL = PluginMode.REGIONDEVEL
 AWAY = ClusterError("the API server https://k can't be reached")
 

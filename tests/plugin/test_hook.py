@@ -22,8 +22,6 @@ from simulator.driver import DriverStandIn
 from tests.plugin.support import REGION, Bed, is_running, mapping_both_functions, serving, settings
 from tests.support import REPOSITORY, eventually_async
 
-pytestmark = pytest.mark.anyio
-
 
 def hooked(bed: Bed, **values: Any) -> AbstractAsyncContextManager[Plugin]:
     bed.install(NLB0)

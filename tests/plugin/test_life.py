@@ -23,8 +23,6 @@ from simulator.kubelet.standin import KubeletStandIn
 from tests.plugin.support import AF, Bed, is_ready, running, serving, settings
 from tests.support import eventually_async
 
-pytestmark = pytest.mark.anyio
-
 REGISTERED = RegistrationState.REGISTERED
 
 

@@ -21,8 +21,6 @@ from tests.plugin.support import AF, Bed, container, is_ready, serving, settings
 from tests.plugin.test_hook import Runtime
 from tests.support import eventually_async
 
-pytestmark = pytest.mark.anyio
-
 Damage: TypeAlias = Callable[[Path], None]
 
 

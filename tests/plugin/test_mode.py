@@ -25,8 +25,6 @@ from tests.recorded import write_last_mode
 from tests.services.building import function
 from tests.support import eventually_async
 
-pytestmark = pytest.mark.anyio
-
 PATIENCE = 90.0
 """Seconds for a process to start and register, on a machine that is busy with others."""
 

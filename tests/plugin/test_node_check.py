@@ -22,8 +22,6 @@ from services.process.blocking import BlockingCalls
 from services.process.errors import NotAllowed
 from tests.services.node.support import scanned, set_state, shown
 
-pytestmark = pytest.mark.anyio
-
 RESOURCE = "device.accelbind.dev/ve"
 UID = "9b7c8f2e-0f0e-4a53-9d0b-3f1f6d1b7a11"
 

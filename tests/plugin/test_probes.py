@@ -25,8 +25,6 @@ from services.process.problem import Problem
 from tests.plugin.support import settings
 from tests.services.node.support import set_state
 
-pytestmark = pytest.mark.anyio
-
 ONE = {"p0": Device("p0", "d/r")}
 BROKEN = Device("p0", "", reasons=(Problem("no-fme", "p0 has no FME"),))
 

@@ -10,14 +10,10 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from simulator.cards import CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
 from tests.plugin.support import AF, container, pod
 from tests.support import Process, Processes, eventually_async
-
-pytestmark = pytest.mark.anyio
 
 
 def start(processes: Processes, folder: Path, *flags: str | Path) -> Process:

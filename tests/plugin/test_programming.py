@@ -19,7 +19,7 @@ from simulator.driver import DriverStandIn, raw_bitstream
 from tests.plugin.support import REGION, Bed, install_file
 from tests.support import eventually_async
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("driver")]
+pytestmark = pytest.mark.usefixtures("driver")
 
 MODE = PluginMode.REGION
 PROGRAM = "0123456789abcdef0123456789abcdef01234567"

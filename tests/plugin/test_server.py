@@ -24,8 +24,6 @@ from services.process.errors import AccelbindError, ClusterError, KubeletError, 
 from services.process.http import new_registry
 from services.process.problem import Problem
 
-pytestmark = pytest.mark.anyio
-
 RESOURCE = "fpga.intel.com/af-x"
 
 

@@ -10,8 +10,6 @@ from simulator.card_faults import Fault
 from simulator.cards import NLB0, NLB3, CardSpec
 from tests.plugin.support import REGION, Bed, container, functions
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_a_container_waits_until_its_region_carries_what_it_wants(bed: Bed) -> None:
     """Every port counts: the container gets all, and its namespace may not map the others."""

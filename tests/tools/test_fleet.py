@@ -11,8 +11,6 @@ from tools.fleet.counting import resource_of
 from tools.fleet.plot import plot
 from tools.fleet.scenes import Fleet
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 async def api(tmp_path: Path) -> AsyncIterator[ApiServerStandIn]:

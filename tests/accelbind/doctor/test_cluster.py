@@ -25,7 +25,6 @@ from tests.accelbind.doctor.answers import (
 )
 from tests.simulator.apiserver.support import PHYSICAL, node_with, pod
 
-pytestmark = pytest.mark.anyio
 TARGET, ALSO = "example.com/gpu", "example.com/nic"
 """Resources that an Accelerator stands for."""
 

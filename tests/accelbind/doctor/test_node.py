@@ -24,13 +24,6 @@ from tests.accelbind.running import run as command
 from tests.plugin.support import Pods, running, settings
 from tests.support import eventually_async
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
 
 def looked(
     folder: Path, mode: PluginMode = PluginMode.AF, only: str = "", **values: Any

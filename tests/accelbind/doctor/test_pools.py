@@ -9,8 +9,6 @@ from tests.accelbind.doctor import answers as cluster
 from tests.accelbind.doctor.answers import Json, expect
 from tests.simulator.apiserver.support import PHYSICAL, node_with
 
-pytestmark = pytest.mark.anyio
-
 
 def tainted(key: str) -> Json:
     return {"key": key, "effect": "NoSchedule"}

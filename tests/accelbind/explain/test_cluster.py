@@ -19,8 +19,6 @@ from tests.accelbind.running import Done, run_process
 from tests.services.building import accelerator
 from tests.simulator.apiserver.support import function, pod
 
-pytestmark = pytest.mark.anyio
-
 Json: TypeAlias = dict[str, Any]
 Answer: TypeAlias = Callable[[Request], tuple[int, Json] | None]
 

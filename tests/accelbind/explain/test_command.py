@@ -10,8 +10,6 @@ from tests.accelbind.running import Done, run
 from tests.services.building import AF_NLB0, ARRIA, NLB0, REGION, accelerator, function, region
 from tests.support import require
 
-pytestmark = pytest.mark.anyio
-
 LOGICAL = "arria10.dcp1.0-nlb0-orchestrated"
 MAPPINGS = (function(LOGICAL, "region"), function("nlb0-af", "af"), region("devel"))
 

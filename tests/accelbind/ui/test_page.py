@@ -11,8 +11,6 @@ from tests.accelbind.test_fleet import process_on
 from tests.accelbind.ui.scene import AWAY, BROKEN, MARKUP, Scene, scene
 from tests.support import Processes
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_the_views_show_nodes_names_and_pods_and_foreign_text_as_text(
     api: ApiServerStandIn, processes: Processes

@@ -15,8 +15,6 @@ from accelbind.ui.server import create_app
 from services.admission.mutate import Policy
 from simulator.apiserver.standin import ApiServerStandIn
 
-pytestmark = pytest.mark.anyio
-
 HOST = "127.0.0.1:8080"
 GIVEN = {"Host": HOST, "Authorization": "Bearer secret"}
 

@@ -18,8 +18,6 @@ from simulator.cards import NLB0
 from tests.plugin.dra.support import NEVER, Bed, claim, config, parts, result
 from tests.support import eventually_async
 
-pytestmark = pytest.mark.anyio
-
 HOT: Final = Problem("overheated", "95 degrees")
 OTHER: Final = {"driver": "gpu.example.com", "pool": "n1", "device": "gpu-0", "conditions": []}
 

@@ -32,8 +32,6 @@ from tests.plugin.dra.support import (
 )
 from tests.support import eventually_async
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def fpga(bed: Bed) -> str:

@@ -12,8 +12,6 @@ from simulator.driver import DriverStandIn
 from tests.plugin.dra.support import DEVELOP, NEVER, Bed, claim, config, mapping, parts, result
 from tests.support import eventually_async
 
-pytestmark = pytest.mark.anyio
-
 NAMED = config({"mapping": "nlb3"}, "FromClaim")
 FIRST = ClaimRef("ns", "first", "uid-of-first")
 

@@ -26,8 +26,6 @@ from simulator.driver import DriverStandIn
 from tests.plugin.dra.support import NEVER, Bed, claim, config, parts, result
 from tests.support import eventually_async, holding
 
-pytestmark = pytest.mark.anyio
-
 POD = "1c3a4e6f-8a64-4d0c-9f6a-5f0f3d8f2f11"
 UID = "uid-of-first"
 

@@ -18,8 +18,6 @@ from tests.plugin.support import Pods, container, functions, pod, running, setti
 from tests.services.building import REGION
 from tests.support import eventually_async
 
-pytestmark = pytest.mark.anyio
-
 REQUEST = "container-0-request-0"
 
 

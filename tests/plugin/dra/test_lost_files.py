@@ -19,8 +19,6 @@ from tests.plugin.support import is_ready, unready
 from tests.services.node.support import shown
 from tests.support import eventually_async
 
-pytestmark = pytest.mark.anyio
-
 
 def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:40])

@@ -17,8 +17,6 @@ from tests.plugin.dra.support import ENGINE, Bed, claim, extended_claim, mapping
 from tests.plugin.support import container, functions, pod
 from tests.services.building import REGION
 
-pytestmark = pytest.mark.anyio
-
 NAMES: Final = re.compile(r"(?:[a-z0-9.-]{1,63}/)?[A-Za-z_][A-Za-z0-9_]{0,31}")
 LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 VALUES: Final = {"string": str, "int": int, "bool": bool}

@@ -32,8 +32,6 @@ from tests.services.kube.following import QUICK
 from tests.services.node.support import set_state
 from tests.support import eventually_async
 
-pytestmark = pytest.mark.anyio
-
 NODE = "node-1"
 FIRST = f"{NODE}-accelbind.dev-0"
 HOLDER = Holder("default", "pod", "main")

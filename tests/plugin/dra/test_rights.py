@@ -2,7 +2,6 @@
 
 from functools import partial
 
-import pytest
 from prometheus_client import generate_latest
 
 from services.devices.dra import DRIVER
@@ -14,9 +13,6 @@ from tests.plugin.dra.support import Bed, extended_claim, mapping, result, with_
 from tests.plugin.support import container, functions, pod
 from tests.services.building import REGION
 from tests.support import eventually_async
-
-pytestmark = pytest.mark.anyio
-
 
 STALE = {
     "apiVersion": "resource.k8s.io/v1",

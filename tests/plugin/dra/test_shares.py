@@ -18,8 +18,6 @@ from simulator.devices import DeviceTree
 from tests.plugin.dra.support import Bed, claim, parts, result
 from tests.support import eventually_async
 
-pytestmark = pytest.mark.anyio
-
 RESOURCE: Final = "device.accelbind.dev/random"
 WHOLE: Final = "random-hw-random"
 REPLICA: Final = f"{WHOLE}-r0"

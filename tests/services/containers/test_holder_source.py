@@ -13,8 +13,6 @@ from simulator.cards import CardSpec
 from tests.plugin.support import AF, Bed, container
 from tests.support import eventually_async
 
-pytestmark = pytest.mark.anyio
-
 PORT = (AF, "dfl-port.0")
 APP, INIT = Holder("ns", "p", "c"), Holder("ns", "p", "i")
 CHECKPOINT = "k/device-plugins/kubelet_internal_checkpoint"

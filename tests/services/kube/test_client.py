@@ -17,8 +17,6 @@ from services.process.errors import ClusterError
 from simulator.apiserver.http_server import make_pair
 from simulator.apiserver.standin import ApiServerStandIn
 
-pytestmark = pytest.mark.anyio
-
 POD = "/api/v1/namespaces/ns/pods/p"
 
 

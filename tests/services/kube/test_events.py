@@ -18,8 +18,6 @@ from services.process.retry import Backoff
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.support import eventually_async
 
-pytestmark = pytest.mark.anyio
-
 NODE = node_reference("n1")
 
 

@@ -23,8 +23,6 @@ from services.process.errors import ClusterError
 from simulator.apiserver.http_server import Request, Response
 from simulator.apiserver.standin import ApiServerStandIn
 
-pytestmark = pytest.mark.anyio
-
 OURS = frozenset({"a", "b"})
 
 

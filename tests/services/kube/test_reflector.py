@@ -33,8 +33,6 @@ from tests.services.kube.following import (
     watching,
 )
 
-pytestmark = pytest.mark.anyio
-
 
 def objects(number: int, namespaces: int = 1) -> Iterator[tuple[str, bytes]]:
     for n in range(number):

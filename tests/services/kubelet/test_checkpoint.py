@@ -140,7 +140,6 @@ def test_too_large_checkpoints_and_too_many_folders_are_refused(
         pod_folders(tmp_path)
 
 
-@pytest.mark.anyio
 async def test_files_that_hang_are_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,8 +10,6 @@ from services.kubelet import deviceplugin_pb2_grpc as rpc
 from services.kubelet import sockets
 from services.process.errors import KubeletError
 
-pytestmark = pytest.mark.anyio
-
 
 def test_a_path_of_107_bytes_is_the_longest_that_is_accepted() -> None:
     assert sockets.address(Path("/" + "d" * 99 + "/a.sock")).startswith("unix:/ddd")

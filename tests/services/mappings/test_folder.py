@@ -15,8 +15,6 @@ from tests.services.node.support import background
 from tests.support import eventually_async
 from tests.webhook.reviews import mapping_yaml
 
-pytestmark = pytest.mark.anyio
-
 
 def function(name: str = "nlb0") -> str:
     return mapping_yaml(name)

@@ -18,8 +18,6 @@ from simulator.apiserver.resources import ACCELERATORS, REGIONS
 from tests.services.building import ARRIA, NLB0, accelerator, function, region
 from tests.services.kube.following import MappingServer, following, names, until, until_watching
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_nothing_serves_before_both_kinds_are_listed(tmp_path: Path) -> None:
     def of_regions(request: Request) -> bool:

@@ -23,8 +23,6 @@ from simulator.cards import CardSpec, Rack
 from tests.services.cards import advertise
 from tests.services.node.support import scanned, set_state, shown
 
-pytestmark = pytest.mark.anyio
-
 
 def tree_of(rack: Rack, mode: PluginMode = PluginMode.AF) -> AdvertisedResources:
     return advertise(scan(rack.root), mode)

@@ -15,8 +15,6 @@ from services.node.kubelet_folder import KubeletFolder, NodeLock
 from services.process.errors import KubeletError
 from tests.support import eventually_async
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def path(short_dir: Path) -> Path:

@@ -19,8 +19,6 @@ from services.process.blocking import BlockingCalls
 from services.programming.records import PortRecords
 from tests.support import eventually_async
 
-pytestmark = pytest.mark.anyio
-
 AF, REGION, DEVEL = PluginMode.AF, PluginMode.REGION, PluginMode.REGIONDEVEL
 SHOWN = "d8424dc4a4a3c413f89e433683f9040b"
 

@@ -30,8 +30,6 @@ from tests.services.devices.types.making import Types, document
 from tests.services.node.support import Recorder
 from tests.support import eventually_async
 
-pytestmark = pytest.mark.anyio
-
 
 class Node:
     """A node with one card and the devices of two types."""

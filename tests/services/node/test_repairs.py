@@ -40,8 +40,6 @@ from tests.services.cards import BAD, NLB0, advertise, card, port, virtual, worl
 from tests.services.node.support import background
 from tests.support import eventually_async, holding
 
-pytestmark = pytest.mark.anyio
-
 DEAD = Problem("afu-id-all-f", "afu_id of dfl-port.0 is all f: the card's firmware has crashed")
 SILENT = Problem("port-errors-unreadable", "errors/errors of dfl-port.0 can't be read: I/O error")
 OFF = Problem("card-unreadable", "/sys/class/fpga_region/region0 can't be listed: I/O error")

@@ -15,8 +15,6 @@ from services.process.errors import KubeletError
 from services.process.retry import Backoff
 from tests.support import eventually_async
 
-pytestmark = pytest.mark.anyio
-
 
 def device(key: str, resource: str) -> Device:
     return Device(key, resource)

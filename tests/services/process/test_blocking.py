@@ -12,8 +12,6 @@ from services.process.blocking import BlockingCalls, Call, DaemonExecutor
 from services.process.errors import DeviceHung, HardwareError
 from tests.support import eventually, eventually_async
 
-pytestmark = pytest.mark.anyio
-
 BEGUN = 0.5
 """A time-out in seconds by which the thread of a call has begun, also on a busy machine."""
 HANGS = r"^it hangs: no answer within 0.5 s$"

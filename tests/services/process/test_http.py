@@ -10,8 +10,6 @@ from services.process.errors import ExternalFailure
 from services.process.http import MetricsServer, Route, build_info, new_registry
 from tests.support import eventually_async
 
-pytestmark = pytest.mark.anyio
-
 
 class Probes:
     """Routes, of which one hangs until it is let go."""

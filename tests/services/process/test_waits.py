@@ -6,8 +6,6 @@ from services.process.waits import Due, first_of
 from tests.services.node.support import background
 from tests.support import eventually_async
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_requests_before_work_begins_are_one_and_those_during_it_one_more() -> None:
     due, begun, may_end = Due(), list[int](), asyncio.Event()

@@ -72,7 +72,6 @@ async def following(
     await asyncio.gather(task, return_exceptions=True)
 
 
-@pytest.mark.anyio
 async def test_a_burst_requests_one_rescan(wire: Wire) -> None:
     async with following(wire[0]) as requests:
         for message in (kernel("net"), b"", bytes(range(128, 228)), *[kernel("fpga")] * 4):
@@ -83,7 +82,6 @@ async def test_a_burst_requests_one_rescan(wire: Wire) -> None:
     assert requests.count == 3
 
 
-@pytest.mark.anyio
 async def test_the_first_event_of_a_new_device_type_counts(wire: Wire) -> None:
     subsystems: set[str] = set()
     async with following(wire[0], subsystems) as requests:
@@ -109,7 +107,6 @@ class Scripted(socket.socket):
         return result
 
 
-@pytest.mark.anyio
 async def test_lost_events_may_have_been_about_a_card(wire: Wire) -> None:
     full = OSError(errno.ENOBUFS, os.strerror(errno.ENOBUFS))
     async with following(Scripted(wire[0], full, full, kernel("pci"))) as requests:
@@ -118,7 +115,6 @@ async def test_lost_events_may_have_been_about_a_card(wire: Wire) -> None:
             await eventually_async(lambda: requests.count == count)  # noqa: B023 - awaited here
 
 
-@pytest.mark.anyio
 async def test_without_a_socket_or_with_one_that_breaks_the_periodic_scan_is_left(
     wire: Wire,
 ) -> None:

@@ -213,7 +213,6 @@ def test_a_function_that_hangs_harms_no_other_and_is_not_read_while_it_hangs(
     eventually(lambda: are_found(HE_MEM, HE_MEM, HE_MEM))
 
 
-@pytest.mark.anyio
 async def test_a_node_without_such_cards_costs_nothing(tmp_path: Path) -> None:
     inventory = Inventory()
     calls = BlockingCalls(max_threads=0)
