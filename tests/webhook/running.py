@@ -3,11 +3,10 @@
 import contextlib
 import http.client
 import json
-import socket
 import ssl
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from certs.folder import issue
 from tests.support import Process, accelbind_command
@@ -48,41 +47,22 @@ class Webhook:
         """TLS that trusts its CA and nobody else."""
         return ssl.create_default_context(cafile=str(self.tls / "ca.crt"))
 
-    def connect(self, timeout: float = 60) -> http.client.HTTPSConnection:
-        """A connection over TLS."""
-        return http.client.HTTPSConnection(
-            "localhost", self.port, timeout=timeout, context=self.context()
-        )
+    def connect(self, *shown: Path) -> http.client.HTTPSConnection:
+        """A connection over TLS, with a certificate of the client and its key if given."""
+        context = self.context()
+        if shown:
+            context.load_cert_chain(shown[0], shown[1])
+        return http.client.HTTPSConnection("localhost", self.port, timeout=60, context=context)
 
-    @contextlib.contextmanager
-    def raw(self, timeout: float = 60) -> Iterator[ssl.SSLSocket]:
-        """A socket over TLS, for what http.client would not say."""
-        with (
-            socket.create_connection(("localhost", self.port), timeout=timeout) as plain,
-            self.context().wrap_socket(plain, server_hostname="localhost") as secured,
-        ):
-            yield secured
-
-    def ask(self, path: str, body: bytes) -> Answer:
+    def ask(self, path: str, body: bytes, *shown: Path) -> Answer:
         """One request on a connection of its own."""
-        connection = self.connect()
-        try:
-            connection.request("POST", path, body, HEADERS)
-            found = connection.getresponse()
-            named = {name.lower(): value for name, value in found.getheaders()}
-            return Answer(found.status, found.read(), named)
-        finally:
-            connection.close()
+        return _answer(self.connect(*shown), "POST", path, body, HEADERS)
 
     def plain(self, path: str) -> Answer:
         """A GET on the port for metrics and probes."""
-        connection = http.client.HTTPConnection("localhost", self.metrics_port, timeout=60)
-        try:
-            connection.request("GET", path)
-            found = connection.getresponse()
-            return Answer(found.status, found.read(), dict(found.getheaders()))
-        finally:
-            connection.close()
+        return _answer(
+            http.client.HTTPConnection("localhost", self.metrics_port, timeout=60), "GET", path
+        )
 
     def metric(self, name: str) -> float:
         """A sample of `/metrics`, by its name with labels; 0 where it isn't there."""
@@ -95,6 +75,14 @@ class Webhook:
         """What it has logged, by event."""
         lines = [json.loads(line) for line in self.process.stderr.splitlines()]
         return [line for line in lines if line["event"] == event]
+
+
+def _answer(connection: http.client.HTTPConnection, *request: Any) -> Answer:
+    with contextlib.closing(connection):
+        connection.request(*request)
+        found = connection.getresponse()
+        named = {name.lower(): value for name, value in found.getheaders()}
+        return Answer(found.status, found.read(), named)
 
 
 def start_webhook(folder: Path, *arguments: str | Path, mappings: str = "") -> Webhook:

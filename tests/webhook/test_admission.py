@@ -1,22 +1,30 @@
 import json
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
 from services.admission import pod_review
 from services.mappings.index import EMPTY_INDEX
-from tests.webhook.asgi import DISCONNECT, JSON, Bench
-from tests.webhook.reviews import LOGICAL, RESOURCE, UID, body, patch_of, pod, response_of
+from tests.services.building import function
+from tests.webhook.asgi import DISCONNECT, JSON, Bench, Message
+from tests.webhook.reviews import (
+    LOGICAL,
+    NAME,
+    RESOURCE,
+    UID,
+    body,
+    patch_of,
+    pod,
+    response_of,
+    review,
+)
 from webhook.selfcheck import check_ourselves
 
 
 @pytest.fixture
 def bench() -> Bench:
     return Bench()
-
-
-def message(answer: bytes) -> str:
-    return str(json.loads(answer)["message"])
 
 
 @pytest.mark.parametrize("path", ["/mutate", "/pods"])
@@ -32,60 +40,47 @@ def test_a_logical_name_is_rewritten(bench: Bench, path: str) -> None:
     assert added == {RESOURCE}
 
 
-@pytest.mark.parametrize(
-    ("content", "wanted"),
-    [
-        (b"[" * 90_000, "can't be read as an AdmissionReview"),
-        (b'{"kind": "AdmissionReview", "request": {"uid": "1"}}', "set admissionReviewVersions"),
-    ],
-)
-def test_a_body_without_a_review_gets_a_400_with_its_reason(
-    bench: Bench, content: bytes, wanted: str
-) -> None:
-    status, headers, answer = bench.ask("/mutate", content)
-    assert (status, headers["content-type"]) == (400, "application/json")
-    assert wanted in message(answer)
-    assert json.loads(answer)["kind"] == "Status"
-
-
-def test_other_methods_are_a_405_that_names_the_right_one(bench: Bench) -> None:
-    status, headers, answer = bench.ask("/mutate", method="GET")
-    assert (status, headers["allow"]) == (405, "POST")
-    assert json.loads(answer)["reason"] == "MethodNotAllowed"
-
-
 TYPE = b"content-type"
+FULL = body().ljust(100_000)
+TOO_LONG = "a review may have at most 100000 bytes"
 
 
 @pytest.mark.parametrize(
-    ("headers", "status"),
+    ("messages", "given", "status", "said"),
     [
-        ([(TYPE, b" APPLICATION/JSON ;x=y")], 200),
-        ([*JSON, (b"content-encoding", b"Identity"), (b"accept-encoding", b"gzip")], 200),
-        ([], 415),
-        ([(TYPE, b"application/jsonx")], 415),
-        ([*JSON, (b"content-encoding", b"gzip")], 415),
+        ([b"[" * 90_000], {}, 400, "can't be read as an AdmissionReview"),
+        (
+            [b'{"kind": "AdmissionReview", "request": {"uid": "1"}}'],
+            *({}, 400, "set admissionReviewVersions"),
+        ),
+        ([], {"method": "GET"}, 405, '"MethodNotAllowed"'),
+        ([FULL], {"headers": [(TYPE, b" APPLICATION/JSON ;x=y")]}, 200, ""),
+        ([FULL], {"headers": [*JSON, (b"content-encoding", b"Identity")]}, 200, ""),
+        ([FULL], {"headers": [*JSON, (b"accept-encoding", b"gzip")]}, 200, ""),
+        ([FULL], {"headers": []}, 415, "application/json"),
+        ([FULL], {"headers": [(TYPE, b"application/jsonx")]}, 415, "application/json"),
+        (
+            [FULL],
+            {"headers": [*JSON, (b"content-encoding", b"gzip")]},
+            415,
+            "must not be compressed",
+        ),
+        ([FULL[:60_000], FULL[60_000:]], {}, 200, ""),
+        ([FULL + b" "], {}, 413, TOO_LONG),
+        ([FULL[:60_000], FULL[60_000:] + b" "], {}, 413, TOO_LONG),
+        ([FULL, b" ", b" "], {}, 413, TOO_LONG),
+        # Unread, as it announces more.
+        ([DISCONNECT], {"headers": [*JSON, (b"content-length", b"100001")]}, 413, TOO_LONG),
     ],
 )
-def test_only_plain_json_is_read(
-    bench: Bench, headers: list[tuple[bytes, bytes]], status: int
+def test_requests_without_a_review_get_a_status_with_the_reason(
+    bench: Bench, messages: list[bytes | Message], given: dict[str, Any], status: int, said: str
 ) -> None:
-    assert bench.ask("/mutate", body(), headers=headers)[0] == status
-
-
-def test_a_body_at_the_limit_is_read_and_one_above_is_a_413(bench: Bench) -> None:
-    whole = body()
-    full = whole + b" " * (100_000 - len(whole))
-    assert bench.ask("/mutate", full)[0] == 200
-    assert bench.ask("/mutate", full[:60_000], full[60_000:])[0] == 200
-    for pieces in ((full + b" ",), (full[:60_000], full[60_000:] + b" "), (full, b" ", b" ")):
-        status, _, answer = bench.ask("/mutate", *pieces)
-        assert (status, message(answer)) == (413, "a review may have at most 100000 bytes")
-
-
-def test_a_body_announced_above_the_limit_is_refused_unread(bench: Bench) -> None:
-    headers = [*JSON, (b"content-length", b"100001")]
-    assert bench.ask("/mutate", DISCONNECT, headers=headers)[0] == 413
+    found, headers, answer = bench.ask("/mutate", *messages, **given)
+    assert (found, headers["content-type"]) == (status, "application/json")
+    assert headers.get("allow") == ("POST" if status == 405 else None)
+    assert said in answer.decode()
+    assert json.loads(answer)["kind"] == ("AdmissionReview" if status == 200 else "Status")
 
 
 def test_a_request_whose_client_went_away_is_not_judged() -> None:
@@ -168,3 +163,62 @@ def test_a_line_in_the_log_is_short_whatever_a_pod_is_called() -> None:
     (line,) = logs
     assert len(str(line)) < 2000
     assert {line[part] for part in ("namespace", "pod", "uid")} == {"\\x1b" * 29 + "\\x1…"}
+
+
+# Reviews of mappings
+
+
+KIND = {"group": "fpga.intel.com", "version": "v2", "kind": "AcceleratorFunction"}
+
+
+def mapping(name: str = "new", **spec: object) -> dict[str, Any]:
+    made = function(name, "af")
+    return made | {"spec": made["spec"] | spec}
+
+
+def mapping_body(obj: dict[str, Any], **request: object) -> bytes:
+    kind = KIND | {"kind": obj["kind"]}
+    return json.dumps(review(obj, kind=kind, name=obj["metadata"]["name"], **request)).encode()
+
+
+def test_mappings_are_judged_by_the_index_that_serves() -> None:
+    bench = Bench()
+    status, _, answer = bench.ask("/validate-mapping", mapping_body(mapping()))
+    assert (status, response_of(answer)["warnings"]) == (
+        200,
+        [f"duplicate of {NAME}: pods that use either get a warning"],
+    )
+    region = mapping(NAME, mode="regiondevel") | {"kind": "FpgaRegion"}
+    status, _, answer = bench.ask("/validate-mapping", mapping_body(region))
+    response = response_of(answer)
+    assert (status, response["allowed"]) == (200, False)
+    assert f"AcceleratorFunction default/{NAME} and FpgaRegion" in response["status"]["message"]
+    assert bench.figures.requests == {
+        ("validate-mapping", "allowed", "usable"): 1,
+        ("validate-mapping", "denied", "name-clash"): 1,
+    }
+
+
+def test_nothing_is_admitted_that_mappings_not_loaded_yet_may_clash_with() -> None:
+    bench = Bench()
+    bench.mappings.loaded = False
+    status, _, answer = bench.ask("/validate-mapping", mapping_body(mapping()))
+    assert (status, json.loads(answer)["reason"]) == (503, "ServiceUnavailable")
+    old = mapping(mode="no")
+    unchanged = mapping_body(old, operation="UPDATE", oldObject=old)
+    assert response_of(bench.ask("/validate-mapping", unchanged)[2])["allowed"] is True
+    assert bench.figures.requests == {
+        ("validate-mapping", "rejected", "not-loaded"): 1,
+        ("validate-mapping", "allowed", "unchanged-spec"): 1,
+    }
+
+
+def test_a_refused_mapping_is_logged_as_one() -> None:
+    with capture_logs() as logs:
+        Bench().ask("/validate-mapping", mapping_body(mapping(mode="no")))
+        Bench().ask("/validate-mapping", mapping_body(mapping()))
+    refused, admitted = logs
+    assert (refused["event"], refused["mapping"]) == ("mapping refused", "new")
+    assert "spec.mode must be af or region" in refused["message"]
+    assert (admitted["event"], admitted["mapping"]) == ("mapping admitted", "new")
+    assert "pod" not in refused.keys() | admitted.keys()

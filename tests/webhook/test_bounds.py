@@ -23,8 +23,6 @@ from webhook import limits
 from webhook import limits as connections
 from webhook.limits import UNCOUNTED
 
-pytestmark = pytest.mark.anyio
-
 START = b"POST /mutate HTTP/1.1\r\nHost: x\r\n"
 HALF_A_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 9
 MEBIBYTE = 1024 * 1024

@@ -24,8 +24,6 @@ from webhook.process import Webhook
 from webhook.settings import WebhookSettings
 from webhook.sources import MappingSource, choose_source, staleness
 
-pytestmark = pytest.mark.anyio
-
 
 @contextlib.asynccontextmanager
 async def running(api: ApiServerStandIn, folder: Path) -> AsyncIterator[Webhook]:

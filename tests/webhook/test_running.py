@@ -1,7 +1,13 @@
 """The webhook as a real process, over verified TLS."""
 
+import contextlib
 import signal
+import ssl
+from pathlib import Path
 
+import pytest
+
+from tests.client_certificates import ClientAuthority
 from tests.support import eventually
 from tests.webhook.conftest import Starter
 from tests.webhook.reviews import body, patch_of, pod, response_of
@@ -21,9 +27,9 @@ def test_metrics_count_what_was_answered_and_a_peer_without_goodbye_holds_up_no_
     assert webhook.metric("accelbind_certificate_expiry_timestamp_seconds") > 1.7e9
     assert webhook.metric("accelbind_ready") == 1
     assert "accelbind_build_info{" in webhook.plain("/metrics").text
-    with webhook.raw() as secured:
-        secured.sendall(b"GET /mutate HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert secured.recv(12) == b"HTTP/1.1 405"
+    with contextlib.closing(webhook.connect()) as connection:
+        connection.request("GET", "/mutate")
+        assert connection.getresponse().status == 405
         assert webhook.process.terminate(60) == 0
 
 
@@ -36,3 +42,16 @@ def test_it_is_not_ready_first_and_serves_on_meanwhile(start: Starter) -> None:
     answer = webhook.ask("/mutate", body())
     assert answer.headers["connection"] == "close"
     assert patch_of(answer.body)
+
+
+def test_with_a_client_ca_only_clients_with_a_certificate_get_through_the_handshake(
+    start: Starter, tmp_path: Path
+) -> None:
+    authority = ClientAuthority(tmp_path)
+    webhook = start("--client-ca", authority.path)
+    for path in ("/mutate", "/pods"):
+        assert patch_of(webhook.ask(path, body(), *authority.issue("kube-apiserver")).body)
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        webhook.ask("/mutate", body())
+    for path in ("/healthz", "/readyz"):  # our own probe has nothing to show
+        assert webhook.plain(path).text == "ok\n"

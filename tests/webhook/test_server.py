@@ -20,9 +20,6 @@ from webhook.process import Webhook
 from webhook.server import SOCKET_BUFFERS, AdmissionServer
 from webhook.settings import WebhookSettings
 
-pytestmark = pytest.mark.anyio
-
-
 App = Callable[..., Awaitable[None]]
 
 

@@ -18,12 +18,10 @@ from structlog.testing import capture_logs
 
 from services.process.errors import CertificateError
 from services.process.tls import CertificateSource
-from tests.client_certificates import ClientAuthority, showing
+from tests.client_certificates import ClientAuthority
 from tests.odd_certificates import KEY, ODD
 from tests.services.node.support import background
 from tests.support import eventually_async
-
-pytestmark = pytest.mark.anyio
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
@@ -115,8 +113,10 @@ async def connected(
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     context.maximum_version = newest
+    if shown:
+        context.load_cert_chain(shown[0], shown[1])
     reader, writer = await asyncio.open_connection(
-        "127.0.0.1", port, ssl=showing(context, shown or None), server_hostname=name
+        "127.0.0.1", port, ssl=context, server_hostname=name
     )
     try:
         line = await asyncio.wait_for(reader.readline(), 60)
