@@ -5,7 +5,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ import structlog
 from anyio.pytest_plugin import get_runner
 from hypothesis import HealthCheck, settings
 
+from simulator.apiserver.standin import ApiServerStandIn
 from tests.support import SHARED_IS_ABSENT, SHARED_VARIABLE, Processes, eventually, soaking
 
 # How long an example takes says something of the machine, and nothing of the code. And a gate says
@@ -176,6 +177,19 @@ def short_dir() -> Iterator[Path]:
         return not folder.exists()
 
     eventually(gone, what=f"the end of {folder}, in which something still writes,")
+
+
+@pytest.fixture
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask servers of tests directly, whatever the environment says."""
+    monkeypatch.setenv("NO_PROXY", "*")
+
+
+@pytest.fixture
+async def api(tmp_path: Path, no_proxy: None) -> AsyncIterator[ApiServerStandIn]:  # noqa: ARG001 - for clients
+    """An API server without objects but the usual namespaces."""
+    async with ApiServerStandIn(tmp_path) as standin:
+        yield standin
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ Helm reads the installation from an API server stand-in, as it does in an upgrad
 
 import base64
 import json
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -19,8 +18,6 @@ from simulator.apiserver.standin import ApiServerStandIn
 from tests.manifests.helm import CHART, helm
 from tests.manifests.rendering import NAMESPACE, Json, one, rendered
 from tests.support import clean_environment
-
-pytestmark = pytest.mark.usefixtures("no_proxy")
 
 OLD, NEW = (
     create_authority(datetime.now(UTC), timedelta(days=1)).certificate.pem.decode() for _ in "ab"
@@ -70,13 +67,11 @@ CASES = (
 
 
 @pytest.fixture
-async def api(tmp_path: Path) -> AsyncIterator[ApiServerStandIn]:
-    made = ApiServerStandIn(tmp_path)
+def api(api: ApiServerStandIn) -> ApiServerStandIn:
     deployments = resource("Deployment", "apps/v1")
-    made.table.put(deployments)
-    made.store.shelf(deployments)
-    async with made:
-        yield made
+    api.table.put(deployments)
+    api.store.shelf(deployments)
+    return api
 
 
 def install(api: ApiServerStandIn, case: Case, by_release: dict[str, str] = NONE) -> None:

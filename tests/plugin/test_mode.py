@@ -6,7 +6,6 @@ API server, kubelet and plugin are in this process, over real TLS and real socke
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,12 +26,6 @@ from tests.support import eventually_async
 
 PATIENCE = 90.0
 """Seconds for a process to start and register, on a machine that is busy with others."""
-
-
-@pytest.fixture
-async def api(tmp_path: Path) -> AsyncIterator[ApiServerStandIn]:
-    async with ApiServerStandIn(tmp_path) as standin:
-        yield standin
 
 
 def annotate(api: ApiServerStandIn, mode: str | None) -> None:

@@ -1,6 +1,5 @@
 """The simulated fleet against the API server stand-in: what its scenes count."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -10,12 +9,6 @@ from tools.fleet import scenes
 from tools.fleet.counting import resource_of
 from tools.fleet.plot import plot
 from tools.fleet.scenes import Fleet
-
-
-@pytest.fixture
-async def api(tmp_path: Path) -> AsyncIterator[ApiServerStandIn]:
-    async with ApiServerStandIn(tmp_path) as running:
-        yield running
 
 
 async def test_scenes_count_what_nodes_ask(

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -25,12 +25,6 @@ Answer: TypeAlias = Callable[[Request], tuple[int, Json] | None]
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 PODS = "/api/v1/namespaces/default/pods"
 NAME = "fpga.intel.com/nlb0"
-
-
-@pytest.fixture
-async def api(tmp_path: Path) -> AsyncIterator[ApiServerStandIn]:
-    async with ApiServerStandIn(tmp_path) as started:
-        yield started
 
 
 def refusal(message: str, code: int = 403) -> Answer:

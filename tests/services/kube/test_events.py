@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,12 +18,6 @@ from simulator.apiserver.standin import ApiServerStandIn
 from tests.support import eventually_async
 
 NODE = node_reference("n1")
-
-
-@pytest.fixture
-async def api(tmp_path: Path) -> AsyncIterator[ApiServerStandIn]:
-    async with ApiServerStandIn(tmp_path) as standin:
-        yield standin
 
 
 class Recorder:

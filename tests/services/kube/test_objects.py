@@ -4,7 +4,6 @@ import json
 import tracemalloc
 from collections.abc import AsyncIterator
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,10 +26,9 @@ OURS = frozenset({"a", "b"})
 
 
 @pytest.fixture
-async def api(tmp_path: Path) -> AsyncIterator[ApiServerStandIn]:
-    async with ApiServerStandIn(tmp_path) as standin:
-        put(standin, data={"a": "QQ==", "other": "Wg=="}, type="Opaque")
-        yield standin
+def api(api: ApiServerStandIn) -> ApiServerStandIn:
+    put(api, data={"a": "QQ==", "other": "Wg=="}, type="Opaque")
+    return api
 
 
 @pytest.fixture
