@@ -3,12 +3,18 @@
 import json
 from pathlib import Path
 
+from plugin.dra import book
+from plugin.dra.claims import ClaimRef
+from plugin.dra.wants import Kind, Want
 from services.devices.hardware.scan import scan
 from services.devices.model import PluginMode
 from services.kubelet.sockets import checkpoint_file
 from services.node.last_mode import FILE
 from services.programming.port import DeviceFiles, PortPlace
 from services.programming.records import FOLDER, PortRecords
+
+CLAIM = "0a1b"
+"""The UID of a claim."""
 
 
 def record_ports(root: Path, state: Path) -> None:
@@ -43,3 +49,12 @@ def write_checkpoint(kubelet_dir: Path, *held: tuple[str, str]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"Data": {"PodDeviceEntries": entries}}))
     return path
+
+
+def with_claim(state_dir: Path) -> book.ClaimBook:
+    """The book in which claim team-a/mine has the region of the first DFL card."""
+    made = book.ClaimBook(state_dir / book.FOLDER)
+    region, names = "fpga.intel.com/region-x", (("fpga-0000-01-00-0",), ("dfl-fme.0",))
+    want = Want("fpga", Kind.PROGRAM, *names, ((),), region, region)
+    made.reserve(ClaimRef("team-a", "mine", CLAIM), (want,))
+    return made

@@ -1,13 +1,14 @@
-"""Runs a command line, and gives what it printed."""
+"""Runs a command line, and gives what it printed; what it may ask."""
 
 import contextlib
 import io
+import json
 import subprocess
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -81,3 +82,18 @@ def plain_port(answers: dict[str, tuple[int, bytes]]) -> Iterator[int]:
         finally:
             server.shutdown()
             thread.join()
+
+
+def write_config(folder: Path, cluster: dict[str, Any], user: dict[str, Any] | None = None) -> Path:
+    """Write a kubeconfig with one cluster and one user, in namespace n."""
+    path = folder / "kubeconfig"
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u", "namespace": "n"}}],
+        "clusters": [{"name": "k", "cluster": cluster}],
+        "users": [{"name": "u", "user": {"token": "secret"} if user is None else user}],
+    }
+    path.write_text(json.dumps(config))
+    return path

@@ -13,7 +13,7 @@ import pytest
 import typer
 
 from accelbind import __version__, cli, entry
-from accelbind.output import Output, styled
+from accelbind.output import Output, fact_lines, styled, table_lines, wrapped
 from services.process.errors import (
     ClusterError,
     DeviceBusy,
@@ -173,3 +173,41 @@ def test_colours_are_for_who_wants_and_knows_them(
     for each, usual in {"TERM": "xterm", "NO_COLOR": "", name: value}.items():
         monkeypatch.setenv(each, usual)
     assert ("\x1b[31m" in styled("text", "red")) is is_coloured
+
+
+# Tables and lines fit the terminal, and lose nothing
+
+
+ID = "ab" * 16
+HEADINGS = ("DEVICE", "KIND", "INTERFACE", "AFU", "STATE")
+ROWS = [
+    ("dfl-fme.0", "fme", ID, "", "ok"),
+    ("dfl-port.0", "port", ID, ID[::-1], "a sentence about what is wrong with it and what to do"),
+]
+
+
+def test_a_pipe_gets_columns_as_wide_as_their_text() -> None:
+    head, first, second = table_lines(HEADINGS, ROWS)
+    assert head.index("AFU") == first.index(" -  ") + 1 == second.index(ID[::-1])
+    assert second.endswith("what to do")
+
+
+@pytest.mark.parametrize("columns", [40, 80, 130])
+def test_a_table_fits_and_is_complete(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lines = [*table_lines(HEADINGS, ROWS), *fact_lines({"interfaceId": ID, "name": ROWS[1][-1]})]
+    assert max(map(len, lines)) <= columns
+    words = " ".join(lines).split()
+    for row in ROWS:
+        assert all(word in words for cell in row for word in cell.split())
+    if columns == 80:
+        assert lines[:3] == [
+            "DEVICE       KIND   INTERFACE",
+            f"dfl-fme.0    fme    {ID}",
+            "  STATE ok",
+        ]
+
+
+def test_a_word_is_never_broken() -> None:
+    assert list(wrapped(f"  path {ID} is", 20)) == ["  path", f"    {ID}", "    is"]
+    assert list(wrapped(f"    {ID}", 20)) == [f"    {ID}"]

@@ -21,9 +21,9 @@ from simulator.card_faults import Fault
 from simulator.cards import NLB0, CardSpec, Rack
 from simulator.devices import DeviceTree
 from simulator.kubelet.standin import KubeletStandIn
-from tests.accelbind.claims import UID, with_claim
 from tests.accelbind.running import Done, plain_port, run, run_process
 from tests.plugin.support import AF, container, pod, running, settings
+from tests.recorded import CLAIM, with_claim
 from tests.services.devices.types.making import document
 from tests.support import REPOSITORY, Process, Processes, eventually_async
 
@@ -81,8 +81,8 @@ def test_a_claim_has_a_device(short_dir: Path) -> None:
         {"namespace": "team-a", "pod": "", "container": "", "claim": "mine", "share": ""}
     ]
     assert "claim team-a/mine" in ask(*flags).stdout
-    book.path(UID).write_text("{")
-    assert f"{book.path(UID)} can't be read" in ask(*flags).stderr
+    book.path(CLAIM).write_text("{")
+    assert f"{book.path(CLAIM)} can't be read" in ask(*flags).stderr
 
 
 def test_the_settings_of_the_plugins_pod_count(short_dir: Path) -> None:

@@ -13,8 +13,7 @@ import pytest
 
 from accelbind.kubectl import Target
 from services.process.errors import ClusterError, InvalidSettings
-from tests.accelbind.kubeconfigs import write_config
-from tests.accelbind.running import Done, run, run_process
+from tests.accelbind.running import Done, run, run_process, write_config
 from tests.support import (
     Process,
     Processes,

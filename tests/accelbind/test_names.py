@@ -1,29 +1,228 @@
+"""`accelbind names`: physical names; those of a namespace, where offered, and how many are free."""
+
+import asyncio
 import json
+from typing import Any
 
 import pytest
 
-from tests.accelbind.running import Done, run
+from accelbind.fleet.reading import CLAIMS
+from accelbind.offers import Offer, read_offers
+from accelbind.published import CLASSES, SLICES
+from services.kube.client import ClusterClient
+from services.mappings.index import build_index
+from services.mappings.model import read_entry
+from simulator.apiserver.http_server import Request
+from simulator.apiserver.standin import ApiServerStandIn
+from tests.accelbind.doctor.answers import Answers, Json, answering, first_of, items
+from tests.accelbind.running import Done, run, run_process
+from tests.accelbind.test_claim_objects import device_class, of, template
+from tests.services.building import NLB0, accelerator
+from tests.simulator.apiserver.support import function, node_with, pod
 
-ARRIA = "ce48969398f05f33946d560708be108a"
-NLB0 = "d8424dc4a4a3c413f89e433683f9040b"
-REGION = f"fpga.intel.com/region-{ARRIA}"
+GPU, REGION = "nvidia.com/gpu", "fpga.intel.com/region-ce48969398f05f33946d560708be108a"
+INTERFACE = "ce48969398f05f33946d560708be108a"
 AF = "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"
-
-
-def names(*arguments: str) -> Done:
-    return run("names", *arguments)
 
 
 @pytest.mark.parametrize(
     ("arguments", "known"),
     [
-        (["af", ARRIA.upper(), NLB0], {"resource": AF, "interfaceId": ARRIA, "afuId": NLB0}),
-        (["decode", AF], {"resource": AF, "interfaceId": ARRIA, "afuId": NLB0}),
-        (["region", ARRIA], {"resource": REGION, "interfaceId": ARRIA}),
-        (["decode", REGION], {"resource": REGION, "interfaceId": ARRIA}),
+        (["af", INTERFACE.upper(), NLB0], {"resource": AF, "afuId": NLB0}),
+        (["decode", AF], {"resource": AF, "afuId": NLB0}),
+        (["region", INTERFACE], {"resource": REGION}),
+        (["decode", REGION], {"resource": REGION}),
     ],
 )
 def test_programs_get_json(arguments: list[str], known: dict[str, str]) -> None:
-    code, out, err = names(*arguments, "-o", "json")
+    code, out, err = run("names", *arguments, "-o", "json")
     assert (code, err) == (0, "")
-    assert json.loads(out) == {"version": 1} | known
+    assert json.loads(out) == {"version": 1, "interfaceId": INTERFACE} | known
+
+
+# names list
+
+
+def node(name: str, amounts: Json, *, unschedulable: bool = False, **labels: str) -> Json:
+    made = node_with(name, amounts)
+    made["metadata"]["labels"] = labels
+    return made | {"spec": {"unschedulable": unschedulable}}
+
+
+def holder(name: str, spec: Json, phase: str = "Running") -> Json:
+    made = pod(name)
+    return made | {"spec": {"nodeName": "n1"} | spec, "status": {"phase": phase}}
+
+
+def containers(*counts: object, **more: str) -> list[Json]:
+    return [{"name": "c", "resources": {"limits": {GPU: count}}} | more for count in counts]
+
+
+def slice_of(driver: str, *devices: Json, generation: int = 1) -> Json:
+    pool = {"name": "n1", "generation": generation, "resourceSliceCount": 1}
+    spec = {"driver": driver, "nodeName": "n1", "pool": pool, "devices": [*devices]}
+    return {"metadata": {"name": f"{driver}-{generation}"}, "spec": spec}
+
+
+def region(name: str, **more: Any) -> Json:
+    values = {"type": "fpga", "interfaceID": INTERFACE}
+    attributes = {key: {"string": value} for key, value in values.items()}
+    return {"name": name, "attributes": attributes, **more}
+
+
+def claim(driver: str, *devices: str) -> Json:
+    results = [{"driver": driver, "pool": "n1", "device": each} for each in devices]
+    return {"metadata": {}, "status": {"allocation": {"devices": {"results": results}}}}
+
+
+def named_class(name: str, resource: str, expression: str = "") -> Json:
+    made = device_class(name, expression)
+    return made | {"spec": made["spec"] | {"extendedResourceName": resource}}
+
+
+CLUSTER = {
+    "/api/v1/nodes": [
+        node("n1", {GPU: "8", REGION: "5"}, model="a"),
+        node("n2", {GPU: "4"}, unschedulable=True),
+        node("n3", {GPU: "0"}),
+    ],
+    "/api/v1/pods": [
+        holder("two", {"containers": containers(1, "1")}),
+        holder("init", {"initContainers": containers(3), "containers": containers(1)}),
+        holder(
+            "sidecar",
+            {"initContainers": containers(1, restartPolicy="Always"), "containers": containers()},
+        ),
+        holder("ended", {"containers": containers(1)}, "Succeeded"),
+        holder("odd", {"containers": containers("x")}),
+        holder("waits", {"containers": containers(1), "nodeName": ""}),
+    ],
+    SLICES: [
+        slice_of("gpu.example", {"name": "old"}),
+        slice_of("gpu.example", {"name": "g1"}, {"name": "g2"}, generation=2),
+        slice_of(
+            "accelbind.dev",
+            *(region("r1"), region("r2")),
+            region("broken", taints=[{"key": "accelbind.dev/unhealthy"}]),
+        ),
+    ],
+    CLASSES: [
+        device_class("gpu", 'device.driver == "gpu.example"'),
+        named_class("nic", "nic.example/port", 'device.driver == "nic.example"'),
+        named_class("region", REGION),
+    ],
+    CLAIMS: [claim("gpu.example", "g2"), claim("accelbind.dev", "r1"), {"metadata": {}}],
+    "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates": [template(of("gpu"))],
+}
+
+
+def answers(*, denied: str = "") -> Answers:
+    def deny(request: Request) -> int | None:
+        return 403 if denied and denied in request.path else None
+
+    return first_of(deny, *(items(path, *objects) for path, objects in CLUSTER.items()))
+
+
+def mapped(target: Json, **spec: Any) -> Json:
+    return accelerator("x", "", target=target, **spec)
+
+
+ON_GPUS = Offer(("n1", "n2"), 2)
+
+
+@pytest.mark.parametrize(
+    ("mapping", "denied", "offer"),
+    [
+        (mapped({"resource": GPU}), "", ON_GPUS),
+        (mapped({"resource": GPU, "count": 2}), "", Offer(("n1", "n2"), 1)),
+        (mapped({"resource": GPU}, nodeSelector={"model": "a"}), "", Offer(("n1",), 2)),
+        (mapped({"resource": GPU}, nodeSelector={"model": "b"}), "", Offer((), 0)),
+        (mapped({"resource": GPU}), "/pods", Offer(("n1", "n2"))),
+        (mapped({"resource": GPU}), "/nodes", Offer()),
+        (mapped({"resource": "nvidia.com/other"}), "/pods", Offer((), 0)),
+        (mapped({"resource": "nic.example/port"}), "", Offer((), 0, is_bound=True)),
+        (mapped({"claimTemplate": "pair"}), "", Offer(("n1",), 1, is_bound=True)),
+        (mapped({"claimTemplate": "pair"}), "/resourceclaims", Offer(("n1",))),
+        (mapped({"claimTemplate": "pair"}), "/resourceslices", Offer()),
+        (mapped({"claimTemplate": "none"}), "", Offer((), 0, is_bound=True)),
+        (
+            mapped({"resource": "deviceclass.resource.kubernetes.io/gpu"}),
+            *("", Offer(("n1",), 1, is_bound=True)),
+        ),
+        (function("x", mode="region", interfaceId=INTERFACE), "", Offer(("n1",), 1)),
+        (function("x", mode="region", interfaceId=INTERFACE), "/resourceclaims", Offer(("n1",))),
+    ],
+)
+async def test_free_is_what_nodes_have_and_pods_and_claims_leave(
+    api: ApiServerStandIn, mapping: Json, denied: str, offer: Offer
+) -> None:
+    entry = read_entry({"metadata": {"namespace": "default"}} | mapping)
+    assert entry is not None
+    own = build_index([entry]).namespace("default")
+    (found,) = [table.by_name["x"] for table in own.tables if "x" in table.by_name]
+    with answering(api, answers(denied=denied)):
+        async with ClusterClient(api.access) as client:
+            offers = await read_offers(client, "default")
+    assert offers.of(found, "default", "fpga.intel.com") == offer
+    assert len(offers.missing) == bool(denied)
+
+
+async def listed(api: ApiServerStandIn, *flags: str, denied: str = "") -> Done:
+    command = ("names", "list", "--api-server", api.address, *flags)
+    with answering(api, answers(denied=denied)):
+        return await asyncio.to_thread(run_process, *command)
+
+
+async def test_names_of_the_namespace_and_shared_ones_are_listed(api: ApiServerStandIn) -> None:
+    api.put(function("nlb0", mode="region", interfaceId=INTERFACE))
+    api.put(accelerator("gpu", "", target={"resource": GPU, "count": 2}))
+    api.put(accelerator("pair", "", target={"claimTemplate": "pair"}))
+    api.put(accelerator("bad", "", target={"resource": "x"}))
+    for name in ("gpu", "lib"):
+        shared = accelerator(name, "", target={"resource": GPU})
+        shared["metadata"]["namespace"] = "shared"
+        api.put(shared)
+    done = await listed(api, "--shared-namespace", "shared")
+    rows = [line.split("   ") for line in done.stdout.splitlines()]
+    assert [[cell.strip() for cell in row if cell] for row in rows] == [
+        ["NAME", "FROM", "BECOMES", "OFFERED ON", "FREE", "NOTE"],
+        ["fpga.intel.com/nlb0", "default", REGION, "n1", "1", "-"],
+        [*("accelbind.dev/bad", "default", "can't be used", "-", "-"), rows[2][-1].strip()],
+        ["accelbind.dev/gpu", "default", f"2 of {GPU}", "n1 and n2", "1", "-"],
+        [*("accelbind.dev/pair", "default", "a claim of template pair"), *("n1", "at most 1", "-")],
+        ["accelbind.dev/lib", "shared (shared)", GPU, "n1 and n2", "2", "-"],
+    ]
+    found = json.loads((await listed(api, "-o", "json")).stdout)
+    assert [each["name"] for each in found["names"] if each["shared"]] == []
+    assert found["names"][2]["free"] == 1
+
+
+async def test_a_missing_right_is_named_and_what_it_hides_is_unknown(api: ApiServerStandIn) -> None:
+    api.put(accelerator("gpu", "", target={"resource": GPU}))
+    done = await listed(api, denied="/pods")
+    assert done.stdout.splitlines()[1:] == [
+        "accelbind.dev/gpu   default   nvidia.com/gpu   n1 and n2    unknown   -",
+        "unknown, since you may not list pods of all namespaces",
+    ]
+    done = await listed(api, "--shared-namespace", "lib", denied="/lib/")
+    assert "you may not list the shared names in namespace lib" in done.stdout
+
+
+async def test_a_namespace_without_names_differs_from_one_that_does_not_exist(
+    api: ApiServerStandIn,
+) -> None:
+    path = "/api/v1/namespaces/empty"
+    command = ("names", "list", "--api-server", api.address, "-n", "empty")
+    for answer, code, words in (
+        (200, 0, "namespace empty has no names"),
+        (403, 0, "namespace empty has no names"),
+        (404, 2, "error: namespace empty does not exist"),
+        (500, 2, "500"),
+    ):
+
+        def status(request: Request, answer: int = answer) -> int | None:
+            return answer if request.path == path else None
+
+        with answering(api, first_of(status, answers())):
+            done = await asyncio.to_thread(run_process, *command)
+        assert (done.returncode, words in done.stdout + done.stderr) == (code, True), done

@@ -15,6 +15,7 @@ from certs.certificates import (
     read_certificates,
     read_key,
 )
+from services.process.errors import InvalidSettings
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -72,3 +73,38 @@ def test_a_key_is_read_where_it_can_be_used() -> None:
         (CA.key_pem, "do not belong together"),
     ):
         assert error in key_error(SERVING.certificate, text)
+
+
+# The authority
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        (["webhook.default.svc"], ["webhook.default.svc"]),
+        (["Webhook.Default.SVC."], ["webhook.default.svc"]),
+        (["127.0.0.1", "0:0:0:0:0:0:0:1", "::1"], ["127.0.0.1", "::1"]),
+        (["*.webhook.svc"], ["*.webhook.svc"]),
+        (["b", "a", "b", " a "], ["b", "a"]),
+    ],
+)
+def test_names_are_read_as_dns_names_and_addresses(typed: list[str], expected: list[str]) -> None:
+    assert list(parse_names(typed)) == expected
+
+
+@pytest.mark.parametrize(
+    "typed", ["", "a..b", "a_b.svc", "webhook:8443", "*.svc", "300.1.2.3", "a" * 64, "a.*.svc"]
+)
+def test_other_texts_are_refused_with_what_was_typed(typed: str) -> None:
+    with pytest.raises(InvalidSettings) as caught:
+        parse_names(["localhost", typed])
+    assert repr(typed) in str(caught.value)
+
+
+@pytest.mark.parametrize("lifetime", [DAY, 100 * DAY], ids=["own end", "end of the CA"])
+def test_certificates_are_dated_back_and_end_with_their_ca(lifetime: timedelta) -> None:
+    authority = create_authority(NOW, 10 * DAY)
+    certificate = issue_serving(authority, parse_names(["a"]), NOW, lifetime).certificate
+    assert authority.certificate.begins == NOW - timedelta(hours=1)
+    assert certificate.begins == NOW - timedelta(hours=1)
+    assert certificate.ends == NOW + min(lifetime, 10 * DAY)

@@ -1,4 +1,4 @@
-"""A round against the API: what it asks for, and what it leaves alone."""
+"""A round against the API: what it asks for, and what it leaves alone and restores."""
 
 import base64
 from datetime import timedelta
@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from certs.authority import create_authority, utc_now
+from services.process.errors import ClusterError
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.certs.cluster import (
     MUTATING,
@@ -15,8 +16,12 @@ from tests.certs.cluster import (
     entry,
     reconcile,
     secret,
+    serving,
+    the_bundle,
 )
-from tests.certs.memory import CA
+from tests.certs.memory import CA, NAMESPACE, TLS
+from tests.manifests.rendering import rendered
+from tests.manifests.rights import asked, beyond, rights_of
 
 
 async def test_of_a_configuration_only_the_bundle_changes(api: ApiServerStandIn) -> None:
@@ -69,3 +74,39 @@ async def test_a_configuration_whose_bundle_another_maintains_is_left_alone(
     [problem] = report.problems
     assert f"{writer} maintains its bundle" in problem
     assert bundles(api)[-1] == b""
+
+
+# Secrets that somebody deletes
+
+RIGHTS = rights_of(rendered("base"), "accelbind-certs")
+"""Of the account. The stand-in knows no roles: a test compares the requests."""
+
+
+@pytest.mark.parametrize("deleted", [TLS, CA])
+async def test_a_deleted_secret_comes_back_within_a_round(
+    api: ApiServerStandIn, deleted: str
+) -> None:
+    await reconcile(api)
+    [before] = the_bundle(api)
+    api.drop("Secret", deleted, NAMESPACE)
+    assert (await reconcile(api)).problems == ()
+    assert set(secret(api, CA)) >= {"ca.crt", "ca.key"}
+    assert set(secret(api, TLS)) == {"ca.crt", "tls.crt", "tls.key"}
+    trusted = the_bundle(api)
+    assert before in trusted, "replicas serve certificates of the CA before"
+    assert any(serving(api).is_signed_by(one) for one in trusted)
+    item = api.get("Secret", deleted, NAMESPACE)
+    assert item is not None
+    assert item["type"] == "Opaque"
+    assert beyond(RIGHTS, asked(api)) == set()
+
+
+async def test_without_the_right_to_create_the_error_says_what_to_do(
+    api: ApiServerStandIn,
+) -> None:
+    api.drop("Secret", TLS, NAMESPACE)
+    with (
+        api.faults.failing(403, matches=lambda request: request.method in ("PATCH", "POST")),
+        pytest.raises(ClusterError, match=r"403.*apply the\s+manifests"),
+    ):
+        await reconcile(api)

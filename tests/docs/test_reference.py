@@ -4,7 +4,9 @@ import ast
 import re
 
 import pytest
+import yaml
 
+from services.devices.types.parsing import parse
 from tests.support import REPOSITORY
 from tools.docs import codes
 from tools.docs.__main__ import PAGES
@@ -30,3 +32,37 @@ def test_names_in_objects_of_others_are_documented() -> None:
     }
     assert len(found) >= 4
     assert [name for name in found if name not in told] == []
+
+
+# The guide to device types
+
+GUIDE = (REPOSITORY / "docs" / "device-types.md").read_text()
+
+
+def test_the_types_of_the_guide_are_valid() -> None:
+    blocks = re.findall(r"```yaml\n(.*?)```", GUIDE, re.DOTALL)
+    assert [parse(yaml.safe_load(each)).name for each in blocks] == [
+        "vector-engine",
+        "hailo-chardev",
+        "modem",
+        "camera",
+        "xdma-h2c",
+        "t4-vfio",
+        "fuse",
+    ]
+
+
+def test_the_matches_beside_those_of_other_plugins_are_valid() -> None:
+    cells = re.findall(r"\| `(\[\{.*?\}\])`(?:, with `(.*?)`)? \|", GUIDE)
+    assert len(cells) == 5
+    for match, more in cells:
+        spec = {"match": yaml.safe_load(match), **(yaml.safe_load(more) if more else {})}
+        spec["resource"] = {"domain": "device.accelbind.dev", "name": "x"}
+        parse(
+            {
+                "apiVersion": "accelbind.dev/v1alpha1",
+                "kind": "DeviceType",
+                "metadata": {"name": "x"},
+                "spec": spec,
+            }
+        )

@@ -6,12 +6,15 @@ from pathlib import Path
 import kubernetes_validate
 import pytest
 
+from accelbind.cli import main
 from simulator.apiserver import crd
+from simulator.devices import DEVICES, DeviceTree
 from tests.manifests.rendering import (
     COMPONENTS,
     DEFAULT,
     INCLUDED,
     KUSTOMIZATIONS,
+    MANIFESTS,
     NAMESPACE,
     OVERLAYS,
     TWO_POOLS,
@@ -27,6 +30,7 @@ from tests.manifests.rendering import (
     rendered,
     workloads,
 )
+from tests.services.devices.types.making import Types
 
 OLDEST, NEWEST = "1.30", "1.37"
 GROUP = "fpga.intel.com"
@@ -180,3 +184,49 @@ def test_cert_manager_takes_the_place_of_our_certificates_and_of_all_their_right
     for kind in WEBHOOK_KINDS:
         annotations = one(items, kind, "accelbind")["metadata"]["annotations"]
         assert annotations == {"cert-manager.io/inject-ca-from": f"{namespace}/accelbind-webhook"}
+
+
+# Samples and device types
+
+
+def test_nothing_is_wrong_with_the_mappings() -> None:
+    assert main(["check", "mappings", str(MANIFESTS / "samples" / "mappings")]) == 0
+
+
+def test_mappings_come_before_the_pods_that_use_them() -> None:
+    kinds = [item["kind"] for item in rendered("samples")]
+    mapped = {"AcceleratorFunction", "FpgaRegion"}
+    assert kinds[0] == "Namespace"
+    assert set(kinds[1:4]) == mapped
+    assert not mapped & set(kinds[4:])
+
+
+TYPES = MANIFESTS / "device-types"
+
+
+def test_each_type_is_short_and_has_a_simulated_device() -> None:
+    lengths = {path.stem: len(path.read_text().splitlines()) for path in TYPES.glob("*.yaml")}
+    assert lengths.keys() == DEVICES.keys()
+    assert {name: lines for name, lines in lengths.items() if lines > 20} == {}
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_each_type_serves_its_device(tmp_path: Path, name: str) -> None:
+    tree = DeviceTree(tmp_path / "root")
+    made = {other: make(tree, number) for number, (other, make) in enumerate(DEVICES.items())}
+    tree.entry("", "mic", "scif", "239:1", "mic/scif")
+    own = made[name]
+    types = Types(tmp_path / "types", tree.root)
+    types.write(f"{name}.yaml", (TYPES / f"{name}.yaml").read_text())
+    found = types.scan()
+    assert found.problems == ()
+    (device,) = [each for each in found.devices if each.resource]
+    assert (device.id, device.healthy, device.type) == (own.id, True, name)
+    assert tuple(each.name for each in device.nodes) == own.nodes
+    if own.state:
+        tree.file(own.state, own.bad)
+        assert types.reasons()[own.id] == [own.reason]
+        tree.file(own.state, own.good)
+        assert types.reasons()[own.id] == []
+    own.remove(tree)
+    assert own.id not in types.reasons()

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.accelbind.kubeconfigs import write_config
-from tests.accelbind.running import Done, run
+from tests.accelbind.running import Done, run, write_config
 from tests.services.building import AF_NLB0, ARRIA, NLB0, REGION, accelerator, function, region
 from tests.support import require
 

@@ -12,9 +12,8 @@ from simulator.bitstreams import make_gbs
 from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, D5005_INTERFACE, NLB0, NLB3, CardSpec, Rack
 from simulator.driver import DriverStandIn, SimulatedCalls, raw_bitstream
-from tests.accelbind.claims import UID, with_claim
 from tests.accelbind.running import Done, run
-from tests.recorded import write_checkpoint
+from tests.recorded import CLAIM, with_claim, write_checkpoint
 
 DRIVERS = ("opae", "dfl")
 
@@ -147,10 +146,10 @@ def test_so_is_a_port_of_a_region_that_a_claim_has(rack: Rack, file: Path) -> No
     code, _, err = fpga(rack, "program", "dfl-port.0", file, "--dry-run")
     assert code == 3
     assert "dfl-port.0 is held by claim team-a/mine" in err
-    book.path(UID).write_text("{")
+    book.path(CLAIM).write_text("{")
     code, _, err = fpga(rack, "program", "dfl-port.0", file, "--dry-run")
     assert (code, "whether a claim has dfl-port.0 is unknown" in err) == (3, True)
-    assert f"{book.path(UID)} can't be read" in err
+    assert f"{book.path(CLAIM)} can't be read" in err
     assert fpga(rack, "program", "dfl-port.0", file, "--force", "--dry-run")[0] == 0
 
 
