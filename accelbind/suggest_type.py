@@ -11,6 +11,7 @@ from services.devices.nodes import denial, denied_name
 from services.devices.types.discover import SysTree
 from services.devices.types.facts import Subject
 from services.devices.types.model import Term, Usb
+from services.devices.types.values import BUILT_IN, OF_FPGAS
 from services.names import DEVICE_DOMAIN, dns_label
 from services.process.errors import InvalidSettings
 from services.process.text import listing, plain, quote, words
@@ -46,6 +47,7 @@ def suggest(root: Path, device: str, allowed: Collection[str] = ()) -> Iterator[
     subject = _find(tree, device, allowed)
     fact = tree.facts(subject)
     is_entry = subject.subsystem not in {"pci", "usb"}
+    of_class = is_entry and tree.is_entry(subject)
     classes = [subject.subsystem] if is_entry else tree.classes_of(subject.owner)
     if is_entry:
         node = tree.own_node(subject)
@@ -60,8 +62,8 @@ def suggest(root: Path, device: str, allowed: Collection[str] = ()) -> Iterator[
             else:
                 nodes[each].append(name)
     usable = [each for each in classes if nodes[each] or is_entry]
-    of_class = usable[0] if usable and usable[0] != "misc" else subject.name
-    name = dns_label(of_class if is_entry or usable else f"device-{fact('vendorID')}")
+    known = usable[0] if usable and usable[0] != "misc" else subject.name
+    name = dns_label(known if is_entry or usable else f"device-{fact('vendorID')}")
     driver = fact("kernelDriver")
     yield f"# A draft for {device}: kernel name {subject.name}, driver {driver or 'none'}."
     yield "apiVersion: accelbind.dev/v1alpha1"
@@ -69,9 +71,15 @@ def suggest(root: Path, device: str, allowed: Collection[str] = ()) -> Iterator[
     yield f"metadata: {{name: {name}}}"
     yield "spec:"
     like = _like(subject.name)
-    alike = fnfilter(nodes[classes[0]], like) if is_entry else []
-    entry = like if is_entry and len(alike) < len(nodes[classes[0]]) else ""
-    yield f"  match: [{_term(tree, subject, entry, is_entry=is_entry)}]"
+    alike = fnfilter(nodes[classes[0]], like) if of_class else []
+    if is_entry and not of_class:  # of a bus, such as Intel's DSA: only its path names it
+        path = f"/dev/{_like(tree.own_node(subject).name)}"
+        found = tree.subjects(Term(path=(path,)))
+        alike = [each.name for each in found if each.place == subject.place]
+        yield f'  match: [{{path: ["{path}"]}}]'
+    else:
+        entry = like if of_class and len(alike) < len(nodes[classes[0]]) else ""
+        yield f"  match: [{_term(tree, subject, entry, is_entry=is_entry)}]"
     yield f"  resource: {{domain: {DEVICE_DOMAIN}, name: {name}}}"
     is_vfio = str(driver) == "vfio-pci"
     yield from _nodes(subject, usable, refused, is_entry=is_entry, is_vfio=is_vfio)
@@ -145,12 +153,14 @@ def _nodes(
 
 def _attributes(tree: SysTree, subject: Subject) -> Iterator[str]:
     found = []
+    names = set[str]()
     for name in sorted(tree.files.names_if_listable(subject.folder)):
-        if name in _OF_ALL or name.startswith("resource"):
+        if name in _OF_ALL or name.startswith("resource") or _identifier(name) in names:
             continue
         text = tree.files.read(f"{subject.folder}/{name}").text
         if text and len(text) <= _LONGEST and text.isprintable():
             found.append((name, text))
+            names.add(_identifier(name))
     if found:
         yield "  attributes:    # what sysfs shows; keep those that match, health or env need"
     for name, text in found[:_MOST]:
@@ -161,4 +171,6 @@ def _attributes(tree: SysTree, subject: Subject) -> Iterator[str]:
 def _identifier(file: str) -> str:
     first, *rest = [each for each in re.split(r"[^A-Za-z0-9]+", file) if each]
     made = (first + "".join(each[:1].upper() + each[1:] for each in rest))[:32]
-    return f"of{made}" if made[0].isdigit() else made
+    if made[0].isdigit() or made in BUILT_IN or made in OF_FPGAS:
+        made = f"of{made[:1].upper()}{made[1:30]}"
+    return made

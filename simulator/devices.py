@@ -88,10 +88,15 @@ class DeviceTree:
         self.link(f"{folder}/iommu_group", f"sys/kernel/iommu_groups/{group}")
         self.link(f"{members}/{Path(folder).name}", folder)
 
-    def entry(self, parent: str, cls: str, name: str, number: str, node: str = "") -> str:
-        """Add a class entry of a device with its node; its folder. No parent: a virtual one."""
-        folder = f"{parent or 'sys/devices/virtual'}/{cls}/{name}"
-        self.node(folder, node or name, number)
+    def entry(self, parent: str, cls: str, name: str, number: str = "", node: str = "") -> str:
+        """Add a class entry of a device; its folder. No parent: a virtual one; no number: no node.
+
+        A parent of the class has it right below, as a sound card has its streams.
+        """
+        is_part = f"/{cls}/" in parent
+        folder = f"{parent or 'sys/devices/virtual'}{'' if is_part else f'/{cls}'}/{name}"
+        if number:
+            self.node(folder, node or name, number)
         self.link(f"{folder}/subsystem", f"sys/class/{cls}")
         if parent:
             self.link(f"{folder}/device", parent)
@@ -101,6 +106,7 @@ class DeviceTree:
     def node(self, folder: str, node: str, number: str) -> None:
         """Give a device a node below `/dev`, with a number as `major:minor`."""
         major, minor = number.split(":")
+        self.file(f"{folder}/dev", number)
         self.file(f"{folder}/uevent", f"MAJOR={major}\nMINOR={minor}\nDEVNAME={node}")
         self.link(f"sys/dev/char/{number}", folder)
         if self._devices:

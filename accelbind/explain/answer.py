@@ -12,9 +12,10 @@ from services.admission.preview import Explained, mutated_manifest
 from services.mappings.accelerator import CLAIM_TEMPLATE
 from services.mappings.index import EMPTY_INDEX, MappingIndex
 from services.mappings.model import Mapping as OneMapping
-from services.pods.known_fields import manifest_problems, null_quantities
-from services.pods.manifests import FoundPod, Object
+from services.pods.known_fields import manifest_problems, unread_parts
+from services.pods.manifests import FoundPod
 from services.pods.reasons import ReviewReason
+from services.pods.workflows import Object
 from services.process.problem import Problem
 from services.process.text import plain, words
 
@@ -147,13 +148,13 @@ def answered(
     policy: Policy | None = None,
 ) -> Answer:
     """The answer of the API server; `index` has the mappings that may be read."""
-    nulls = tuple(null_quantities(found))
+    unread = tuple(unread_parts(found))
     if isinstance(result, Denied):
         reason = Problem(result.code, result.message)
         return Answer(
             *(found, namespace, REFUSED, (reason,), result.message),
             author=result.author,
-            warnings=nulls,
+            warnings=unread,
             is_of_cluster=True,
         )
     before = pod_of(found, namespace)
@@ -163,7 +164,7 @@ def answered(
     return Answer(
         *(found, namespace, PATCHED if is_changed else UNCHANGED),
         rewrites=tuple(rewrites),
-        warnings=(*result.warnings, *nulls),
+        warnings=(*result.warnings, *unread),
         is_of_cluster=True,
         before=before if is_changed else {},
         after=after if is_changed else {},

@@ -19,7 +19,8 @@ from services.kube.client import (
     segment,
 )
 from services.kube.lists import decode, decode_object
-from services.pods.manifests import FoundPod, Object
+from services.pods.manifests import FoundPod
+from services.pods.workflows import Object
 from services.process.json import UNREADABLE
 from services.process.text import plain, words
 

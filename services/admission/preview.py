@@ -11,11 +11,12 @@ import jsonpatch
 from services.admission.guard import guard
 from services.admission.mutate import Decision, Patched, Policy, Refused, mutate
 from services.mappings.index import MappingIndex
-from services.pods.manifests import FoundPod, Object
+from services.pods.manifests import FoundPod
 from services.pods.pod import ContainerRef, decode_pod
 from services.pods.reasons import ReviewReason
 from services.pods.refusals import Refusals
 from services.pods.requests import read_count, requesting_containers
+from services.pods.workflows import Object
 from services.process.errors import InvalidManifest, InvalidReview
 from services.process.text import plain
 

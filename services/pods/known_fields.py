@@ -33,13 +33,17 @@ def manifest_problems(found: FoundPod) -> Iterator[str]:
                 meant = f'; did you mean "{near[0]}"?' if near else ""
                 text = quote(plain(f"{path}{name}", 200), 200)
                 yield f"Kubernetes has no field {text}{meant}"
-    yield from null_quantities(found)
+    yield from unread_parts(found)
     if found.pod.spec is None or not found.pod.spec.containers:
         yield f"{root}spec{'' if found.pod.spec is None else '.containers'} is missing"
 
 
-def null_quantities(found: FoundPod) -> Iterator[str]:
-    """Yield a sentence for each quantity that is null, as templates of Helm make them."""
+def unread_parts(found: FoundPod) -> Iterator[str]:
+    """Yield a sentence for each part that was not read as it is written.
+
+    Those are quantities that are null, as templates of Helm make them, and patches.
+    """
+    yield from (f"{path} was not read: it may change what is asked for" for path in found.unread)
     root = f"{found.template_at}." if found.template_at else ""
     for path, value, known in _places(found, root):
         for part in ("limits", "requests") if known is _RESOURCES else ():

@@ -2,24 +2,21 @@
 
 A template is known by its shape, an object whose `spec` has `containers`: Kubernetes' workloads,
 KubeRay, JobSet, Kubeflow and others have theirs in different places. Those of Argo Workflows have
-another shape (https://argo-workflows.readthedocs.io/en/latest/fields/#template).
+another shape, see `services.pods.workflows`.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import msgspec
 
 from services.pods.pod import Pod, decode_pod
+from services.pods.workflows import Object, Template, in_workflow, items_of
 from services.process.errors import InvalidManifest, InvalidReview
 from services.process.json import UNREADABLE
 from services.process.objects import group_of, is_kind
-from services.process.text import plain, words
-
-Object: TypeAlias = dict[str, object]
-_Template: TypeAlias = tuple[str, Object]
-"""Where it is in its object, and the template."""
+from services.process.text import plain
 
 _APPS = ("apps", "extensions")
 _GROUPS = {
@@ -38,12 +35,6 @@ _GROUPS = {
 _KINDS = {kind.lower(): kind for kind in _GROUPS}
 
 _ARGO: Final = "argoproj.io"
-_OF_WORKFLOWS: Final = words(
-    "affinity nodeSelector priorityClassName schedulerName securityContext serviceAccountName"
-    " tolerations"
-)
-"""Fields of an Argo Workflow, and of its templates, that its pods have too."""
-
 _DEEPEST: Final = 16
 """Levels of an object in which templates are looked for."""
 
@@ -69,6 +60,8 @@ class FoundPod:
     """Whether the object has more templates."""
     claimed: tuple[str, ...] = ()
     """Volumes that its controller adds, by their claim templates."""
+    unread: tuple[str, ...] = ()
+    """Fields by which its controller changes it in ways that were not read."""
 
     @property
     def label(self) -> str:
@@ -135,8 +128,8 @@ def find_pods(document: object) -> Iterator[FoundPod]:
     """
     for each in find_objects(document):
         templates = [*_templates_of(each)]
-        for place, template in templates:
-            yield _found(each, place, template, is_one_of_several=len(templates) > 1)
+        for place, template, unread in templates:
+            yield _found(each, place, template, unread, is_one_of_several=len(templates) > 1)
 
 
 def object_label(document: Object) -> str:
@@ -148,73 +141,42 @@ def object_label(document: Object) -> str:
     return _label(str(document.get("kind")), name if isinstance(name, str) else "")
 
 
-def _templates_of(document: Object) -> Iterator[_Template]:
+def _templates_of(document: Object) -> Iterator[Template]:
     if is_kind(document, "Pod", ""):
-        yield "", document
-    elif group_of(str(document.get("apiVersion"))) == _ARGO:
-        yield from _in_workflow(_outside(document))
-    else:
-        yield from _templates("", _outside(document))
+        yield Template("", document)
+        return
+    # Metadata and status have no templates, and may be long.
+    parts = {key: each for key, each in document.items() if key not in ("metadata", "status")}
+    yield from _templates("", parts)
 
 
-def _outside(document: Object) -> Object:
-    """Return an object without the fields that have no templates, and may be long."""
-    return {key: each for key, each in document.items() if key not in ("metadata", "status")}
-
-
-def _templates(place: str, value: object, levels: int = _DEEPEST) -> Iterator[_Template]:
+def _templates(
+    place: str, value: object, levels: int = _DEEPEST, *, is_of_argo: bool = False
+) -> Iterator[Template]:
     if isinstance(value, dict) and levels:
         spec = value.get("spec")
         if isinstance(spec, dict) and ("containers" in spec or "initContainers" in spec):
-            yield place, value
+            yield Template(place, value)
             return
+        is_of_argo = is_of_argo or group_of(str(value.get("apiVersion"))) == _ARGO
+        if is_of_argo:
+            yield from in_workflow(value, place)
         for key, each in value.items():
-            yield from _templates(f"{place}.{key}" if place else str(key), each, levels - 1)
+            there = f"{place}.{key}" if place else str(key)
+            yield from _templates(there, each, levels - 1, is_of_argo=is_of_argo)
     elif isinstance(value, list) and levels:
         for number, each in enumerate(value):
-            yield from _templates(f"{place}[{number}]", each, levels - 1)
+            yield from _templates(f"{place}[{number}]", each, levels - 1, is_of_argo=is_of_argo)
 
 
-def _in_workflow(value: object, place: str = "") -> Iterator[_Template]:
-    """Yield the pods of an Argo Workflow, without what Argo adds to them."""
-    if not isinstance(value, dict):
-        return
-    for number, template in enumerate(_items(value.get("templates"))):
-        containers = _containers_of(template) if isinstance(template, dict) else []
-        if containers:
-            parts = (value, template)
-            shared = {
-                key: each for part in parts for key, each in part.items() if key in _OF_WORKFLOWS
-            }
-            lists = {
-                "volumes": [each for part in parts for each in _items(part.get("volumes"))],
-                "containers": containers,
-                "initContainers": _items(template.get("initContainers")),
-            }
-            # An API server drops empty ones, which would look like a change of the pod.
-            pod = {key: each for key, each in lists.items() if each}
-            spec = {"restartPolicy": "Never", **shared, **pod}
-            made = {"metadata": template.get("metadata"), "spec": spec}
-            yield f"{place}.templates[{number}]", made
-    for key in ("spec", "workflowSpec"):
-        yield from _in_workflow(value.get(key), f"{place}.{key}" if place else key)
-
-
-def _containers_of(template: dict[str, Any]) -> list[Any]:
-    """Return the containers of a template of an Argo Workflow; none if it makes no pod."""
-    main = template.get("container") or template.get("script")
-    if isinstance(main, dict):
-        own = {key: each for key, each in main.items() if key != "source"}
-        return [{"name": "main"} | own, *_items(template.get("sidecars"))]
-    several = template.get("containerSet")
-    return _items(several.get("containers")) if isinstance(several, dict) else []
-
-
-def _items(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _found(document: Object, place: str, manifest: Object, *, is_one_of_several: bool) -> FoundPod:
+def _found(
+    document: Object,
+    place: str,
+    manifest: Object,
+    unread: tuple[str, ...],
+    *,
+    is_one_of_several: bool,
+) -> FoundPod:
     kind, metadata = str(document["kind"]), document.get("metadata")
     name = namespace = None
     if isinstance(metadata, dict):
@@ -238,12 +200,13 @@ def _found(document: Object, place: str, manifest: Object, *, is_one_of_several:
         is_known=kind in _GROUPS and is_kind(document, kind, *_GROUPS[kind]),
         is_one_of_several=is_one_of_several,
         claimed=tuple(_claimed(document.get("spec"))),
+        unread=unread,
     )
 
 
 def _claimed(spec: object) -> Iterator[str]:
     """Yield the volumes that come of `volumeClaimTemplates`, as in a StatefulSet."""
-    for each in _items(spec.get("volumeClaimTemplates") if isinstance(spec, dict) else None):
+    for each in items_of(spec.get("volumeClaimTemplates") if isinstance(spec, dict) else None):
         metadata = each.get("metadata") if isinstance(each, dict) else None
         if isinstance(metadata, dict) and isinstance(metadata.get("name"), str):
             yield metadata["name"]

@@ -25,6 +25,18 @@ def tree(tmp_path: Path) -> DeviceTree:
     tree.bind(tree.pci(VFIO, "8086:bccf"), "vfio-pci")
     tree.usb(USB, "1a6e:089a", "bus/usb/003/002", "189:257", serial="s")
     tree.entry("", "misc", "fuse", "10:229")
+    sound = tree.entry(f"{tree.usb('3-2', '1235:8211', 'x', '189:260')}/3-2:1.0", "sound", "card1")
+    tree.entry(sound, "sound", "controlC1", "116:1", "snd/controlC1")
+    tree.entry(sound, "sound", "pcmC1D0p", "116:2", "snd/pcmC1D0p")
+    queue = f"{tree.pci('0000:6a:01.0', '8086:0b25')}/dsa0/wq0.0"
+    tree.node(queue, "dsa/wq0.0", "237:0")
+    tree.link(f"{queue}/subsystem", "sys/bus/dsa")
+    network = tree.pci("0000:05:00.1", "8086:1521")
+    tree.entry(network, "net", "eno2")
+    tree.entry(network, "ptp", "ptp1", "248:1")
+    tree.file(
+        f"{tree.entry(tree.pci('0000:06:00.0', '1c00:3253'), 'tty', 'ttyS0', '4:64')}/type", 4
+    )
     return tree
 
 
@@ -53,6 +65,26 @@ def suggest(tree: DeviceTree, device: str) -> Done:
         (VFIO, {"pci": {"vendor": ["8086"], "device": ["bccf"]}}, [{"vfio": True}], []),
         (USB, {"usb": {"vendor": ["1a6e"], "product": ["089a"]}}, [{"own": True}], []),
         ("/dev/fuse", {"class": {"name": "misc", "entry": ["fuse"]}}, [{"own": True}], []),
+        (
+            "/dev/snd/pcmC1D0p",
+            {
+                "usb": {"vendor": ["1235"], "product": ["8211"]},
+                "class": {"name": "sound", "entry": ["pcmC*D*p"]},
+            },
+            [{"own": True}],
+            [],
+        ),
+        ("/dev/dsa/wq0.0", {"path": ["/dev/dsa/wq*.*"]}, [{"own": True}], []),
+        ("0000:05:00.1", {"pci": {"vendor": ["8086"], "device": ["1521"]}}, [{"class": "ptp"}], []),
+        (
+            "/dev/ttyS0",
+            {
+                "pci": {"vendor": ["1c00"], "device": ["3253"]},
+                "class": {"name": "tty"},
+            },
+            [{"own": True}],
+            [{"name": "ofType", "file": "type", "type": "int"}],
+        ),
     ],
 )
 def test_a_draft_names_the_device_its_nodes_and_what_sysfs_shows(

@@ -224,6 +224,12 @@ CASES: Final[Mapping[str, Case]] = {
         (),
         {"*": ["node-denied: /dev/input/event0: nodes of input are handed out with *"]},
     ),
+    "an input device by its event": Case(
+        lambda bed: bed.call("create_input"),
+        {"class": {"name": "input", "entry": ["event*"]}},
+        (),
+        {"*": ["node-denied: /dev/input/event0: nodes of input are handed out with *"]},
+    ),
     "what makes devices": Case(
         "",
         {"class": {"name": "misc", "entry": ["uinput", "cuse", "vtpmx"]}},

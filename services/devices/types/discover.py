@@ -5,6 +5,7 @@ code and hang, so the caller reads them in a step of their own (`services.proces
 """
 
 import re
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from functools import cache, cached_property, partial
 from typing import Final
@@ -76,6 +77,10 @@ class SysTree:
             if any(each.owner == owner for each in self._of_class(name))
         ]
 
+    def is_entry(self, subject: Subject) -> bool:
+        """Whether a device is an entry of a class: some are on a bus of their own instead."""
+        return any(each.folder == subject.folder for each in self._of_class(subject.subsystem))
+
     def node_names(self) -> list[str]:
         """The names in /dev."""
         return self._nodes_below("")
@@ -88,12 +93,28 @@ class SysTree:
             # Beside entries there may be files, such as drm/version.
             if folder != f"{place}/{entry}" or self.files.names_if_listable(folder)
         ]
-        folders = {folder for _, folder in entries}
+        parts = self._parts_of_entries([folder for _, folder in entries])
         return [
             Subject(entry, folder, name, *self._owners(folder))
             for entry, folder in entries
-            if folder.rpartition("/")[0] not in folders  # such as the connectors of a GPU
+            if folder not in parts
         ]
+
+    def _parts_of_entries(self, folders: Sequence[str]) -> set[str]:
+        """The entries of a class that are no devices, of entries with others below them.
+
+        Those below are devices if they have nodes, such as the events of an input or the streams
+        of a sound card; connectors of a GPU have none.
+        """
+        above = {each: each.rpartition("/")[0] for each in folders}
+        below = {each for each in folders if above[each] in above}
+        devices = {each for each in below if self._has_node(each)}
+        return below - devices | {
+            above[each] for each in devices if not self._has_node(above[each])
+        }
+
+    def _has_node(self, folder: str) -> bool:
+        return "dev" in self.files.names_if_listable(folder)
 
     def _owners(self, folder: str) -> tuple[str, str, str]:
         """The folders of what a class entry is part of: a PCI function, a USB device or another."""
@@ -198,7 +219,8 @@ class SysTree:
         if not subject.owner:
             return []
         entries = [each for each in self._of_class(name) if each.owner == subject.owner]
-        return [(each.name, self.own_node(each)) for each in entries]
+        found = ((each.name, self.own_node(each)) for each in entries)
+        return [(entry, node) for entry, node in found if node.name]  # networks have none
 
     def own_node(self, subject: Subject) -> FoundNode:
         """The node of a class entry, a USB device or a path."""

@@ -66,8 +66,11 @@ def _id(files: Sysfs, subject: Subject, usb: str, pci: str) -> str:
 
 def _driver(files: Sysfs, subject: Subject) -> str:
     """The driver of a device, or of the device that a class entry stands for."""
-    is_device = subject.folder == subject.owner
-    return last_step(files.link(f"{subject.folder}{'' if is_device else '/device'}/driver"))
+    if subject.folder == subject.owner:
+        return last_step(files.link(f"{subject.folder}/driver"))
+    # That of an input's event is an input, which is that of the device.
+    found = (files.link(f"{subject.folder}{'/device' * hops}/driver") for hops in (1, 2))
+    return last_step(next(filter(None, found), ""))
 
 
 def _numa_node(files: Sysfs, subject: Subject) -> int | None:

@@ -130,6 +130,56 @@ def test_templates_of_an_argo_workflow_are_pods_with_what_the_workflow_shares() 
     assert [each.template_at for each in find_pods(cron)][:1] == ["spec.workflowSpec.templates[0]"]
 
 
+def argo(kind: str, spec: object) -> Any:
+    return {"apiVersion": "argoproj.io/v1alpha1", "kind": kind, "spec": spec}
+
+
+_LEAF = {"name": "m", "container": {"image": "i"}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "places"),
+    [
+        ("Rollout", {"template": TEMPLATE}, ["spec.template"]),
+        ("Experiment", {"templates": [{"template": TEMPLATE}]}, ["spec.templates[0].template"]),
+        ("Sensor", {"of": argo("Workflow", {"templates": [_LEAF]})}, ["spec.of.spec.templates[0]"]),
+        (
+            "Workflow",
+            {
+                "templates": [
+                    {"steps": [[{"inline": _LEAF}, 7], 7]},
+                    {"dag": {"tasks": [{"inline": _LEAF}, {"inline": 7}, 7]}},
+                ]
+            },
+            ["spec.templates[0].steps[0][0].inline", "spec.templates[1].dag.tasks[0].inline"],
+        ),
+    ],
+)
+def test_all_templates_of_argo_are_found(kind: str, spec: object, places: list[str]) -> None:
+    assert [each.template_at for each in find_pods(argo(kind, spec))] == places
+
+
+def test_defaults_of_an_argo_workflow_count_and_its_patches_are_named() -> None:
+    limits: Any = {"resources": {"limits": {"a/b": 1}}}
+    defaults = {"container": limits, "script": limits, "nodeSelector": {"a": "b"}}
+    resources = {"resources": {"requests": {"cpu": 1}}}
+    templates = [
+        {"container": resources, "podSpecPatch": "x"},
+        {"containerSet": {"containers": [{"name": "c"}]}},
+        {"suspend": {}},
+    ]
+    spec = {"templateDefaults": defaults, "podSpecPatch": "{}", "templates": templates}
+    one, several = find_pods(argo("Workflow", spec))
+    of_one: Any = one.manifest["spec"]
+    assert of_one["containers"] == [
+        {"name": "main", "resources": limits["resources"] | resources["resources"]}
+    ]
+    assert of_one["nodeSelector"] == defaults["nodeSelector"]
+    assert one.unread == ("spec.podSpecPatch", "spec.templates[0].podSpecPatch")
+    of_several: Any = several.manifest["spec"]
+    assert (of_several["containers"], several.unread) == ([{"name": "c"}], ("spec.podSpecPatch",))
+
+
 def test_a_kind_in_other_letters_is_none_of_kubernetes() -> None:
     for version, kind in (("v1", "pod"), ("apps/v1", "deployment"), ("v1", "list")):
         document = {"apiVersion": version, "kind": kind, "items": []} | TEMPLATE

@@ -147,6 +147,29 @@ def test_a_node_on_a_bus_is_named_by_the_device_above_it(
     assert (device.id, dict(device.envs).get("PORT", "")) == expected
 
 
+def test_of_entries_below_another_those_with_nodes_are_devices(
+    tree: DeviceTree, types: Types
+) -> None:
+    interface = f"{tree.usb('3-2', '1235:8211', 'bus/usb/003/005', '189:260')}/3-2:1.0"
+    tree.bind(interface, "snd-usb-audio", "usb")
+    card = tree.entry(interface, "sound", "card1")
+    for number, name in enumerate(("controlC1", "pcmC1D0p")):
+        tree.entry(card, "sound", name, f"116:{number}", f"snd/{name}")
+    gpu = tree.entry(tree.pci("0000:03:00.0", "1002:744c"), "drm", "card0", "226:0", "dri/card0")
+    tree.entry(gpu, "drm", "card0-DP-1")
+    own = {"class": {"name": "sound", "driver": ["snd-usb-*"]}}
+    write(types, {"match": [own]}, "own")
+    write(types, {"match": [{"usb": {"vendor": ["1235"]}}], "nodes": [{"class": "sound"}]}, "usb")
+    write(types, {"match": [{"class": {"name": "drm"}}]}, "gpu")
+    devices = types.scan().devices
+    assert {each.type: (each.id, [node.name for node in each.nodes]) for each in devices} == {
+        "own": ("3-2", ["snd/controlC1", "snd/pcmC1D0p"]),
+        "usb": ("3-2", ["snd/controlC1", "snd/pcmC1D0p"]),
+        "gpu": ("0000-03-00-0", ["dri/card0"]),
+    }
+    assert not any(each.reasons for each in devices)
+
+
 @pytest.mark.parametrize(
     "path", ["link/state", "driver/state", "outside", "physfn/shadow", "secret/shadow", "st*"]
 )
