@@ -78,7 +78,7 @@ def read_documents(paths: Sequence[Path]) -> Iterator[Document]:
     if paths.count(STDIN) > 1:
         raise InvalidSettings("stdin (-) can be read only once")
     for path in dict.fromkeys(paths):
-        for file in _files(path) if path != STDIN and path.is_dir() else [path]:
+        for file in files_in(path):
             yield from _documents(path, file)
 
 
@@ -98,7 +98,14 @@ def _documents(path: Path, file: Path) -> Iterator[Document]:
             yield Document(path, label, document.line, document.value)
 
 
-def _files(folder: Path) -> list[Path]:
+def files_in(folder: Path) -> list[Path]:
+    """The manifests in a folder; the path itself if it is none.
+
+    Raises:
+        InvalidManifest: The folder can't be read, or has none.
+    """
+    if folder == STDIN or not folder.is_dir():
+        return [folder]
     try:
         # As kubectl without `--recursive`: not what is in folders below.
         manifests = sorted(path for path in folder.iterdir() if path.suffix in _SUFFIXES)

@@ -154,7 +154,7 @@ def answered(
         return Answer(
             *(found, namespace, REFUSED, (reason,), result.message),
             author=result.author,
-            warnings=unread,
+            warnings=(*result.warnings, *unread),
             is_of_cluster=True,
         )
     before = pod_of(found, namespace)
@@ -208,7 +208,7 @@ def _rewrites(
                 own = [text for of, text in came if of in wanted] or [text for _, text in came]
                 is_init = group == "initContainers"
                 becomes = ", ".join(own)
-                yield Rewrite(str(name), is_init, key, units, becomes, resource, mapping)
+                yield Rewrite(str(name), is_init, key, units or 0, becomes, resource, mapping)
 
 
 def _limits(container: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON

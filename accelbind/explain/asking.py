@@ -1,7 +1,11 @@
 """Ask about pods: an API server by a dry run, or accelbind's own rules."""
 
+import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import msgspec
 
 from accelbind.claim_objects import ClaimObjects
 from accelbind.explain.answer import Answer, answered, evaluated
@@ -11,7 +15,7 @@ from accelbind.explain.claims import (
     explain_claims,
     read_of_cluster,
 )
-from accelbind.explain.dry_run import DryRun, NotAsked, dry_run, may_create
+from accelbind.explain.dry_run import API_SERVER, Denied, DryRun, NotAsked, dry_run, may_create
 from accelbind.misspelt import misspelt_resources
 from accelbind.survey import read_index
 from services.admission.mutate import Policy
@@ -21,6 +25,8 @@ from services.mappings.index import EMPTY_INDEX, MappingIndex
 from services.pods.manifests import FoundPod
 from services.process.errors import ClusterError
 from services.process.text import plain
+
+_PARAMETER: Final = re.compile(r"\{\{.{1,60}?\}\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +38,8 @@ class Asked:
     claims: Sequence[FoundClaim]
     """Claims and templates that are asked about too."""
     policy: Policy
+    unanswered: list[str] = field(default_factory=list)
+    """Why some of the pods have no answer of the cluster."""
 
     @property
     def namespaces(self) -> list[str]:
@@ -55,13 +63,21 @@ class Asked:
             result: DryRun = NotAsked(f"you may not create pods in namespace {plain(place)}")
             if allowed[place]:
                 result = await dry_run(client, pod, place)
+            parameter = _parameter(pod)
+            if parameter and isinstance(result, Denied) and result.code == API_SERVER:
+                result = NotAsked(
+                    f"its controller fills in {parameter}, which the API server can't read"
+                )
             if not isinstance(result, NotAsked):
                 answer = answered(pod, place, result, index or EMPTY_INDEX, self.policy)
             elif index is not None:
                 answer = self._evaluated(pod, place, index, result.reason)
             else:
-                raise ClusterError(f"{result.reason}, and {problem}")
+                self.unanswered.append(f"{pod.label}: {result.reason}, and {problem}")
+                continue
             answers.append(answer)
+        if not answers:
+            raise ClusterError("; ".join(dict.fromkeys(self.unanswered)))
         if index is None:
             return answers
         templates, objects = await read_of_cluster(client, answers, self.claims)
@@ -103,3 +119,10 @@ class Asked:
         misspelt = misspelt_resources(pod, index, self.policy, namespace=place)
         claims = explain_claims(answer, index.namespace(place), found, objects)
         return replace(answer, claims=(*claims,), hints=(*misspelt, *develop_hints(answer, index)))
+
+
+def _parameter(pod: FoundPod) -> str:
+    """The first parameter of a template, such as `{{workflow.name}}` of Argo; empty without one."""
+    text = msgspec.json.encode(pod.manifest).decode() if pod.is_template else ""
+    found = _PARAMETER.search(text)
+    return plain(found[0]) if found else ""

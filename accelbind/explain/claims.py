@@ -130,7 +130,7 @@ def explain_claims(
             else ""
         )
         if problem:
-            yield ExplainedClaim(entry.name, "", "", problem, is_refused=True)
+            yield ExplainedClaim(entry.name, "", "", problem)
         elif claim is None:
             text = f"{kind} {plain(name)} is in no manifest: add one with -f to see what it gives"
             yield ExplainedClaim(entry.name, "", "", text)

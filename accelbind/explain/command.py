@@ -16,7 +16,7 @@ from accelbind.explain.claims import (
 )
 from accelbind.explain.show import as_object, print_text, print_yaml
 from accelbind.kubectl import DEFAULT_NAMESPACE, Target, with_target
-from accelbind.manifests import NO_PODS, path_label, read_documents
+from accelbind.manifests import NO_PODS, STDIN, files_in, path_label, read_documents
 from accelbind.options import Mappings, manifests_option, namespace_option
 from accelbind.output import output_of, print_json
 from accelbind.run import with_settings
@@ -99,8 +99,8 @@ def explain(
     so their names are not replaced.
 
     Exit code 0: all pods would be admitted; 1: a pod or a claim of it would be
-    refused; 2: there is no answer (unreadable files, wrong options), or a file has
-    nothing that makes pods.
+    refused; 2: there is no answer (unreadable files, wrong options), or a file or
+    folder that was named has nothing that makes pods.
 
     [bold]Examples[/bold]
       accelbind explain pod.yaml --mappings maps
@@ -117,6 +117,7 @@ def explain(
         answers = target.query(asked.on_cluster)
     else:
         answers = asked.here(read_mappings(mappings, target, asked.namespaces))
+    manifests.problems += asked.unanswered
     _print(output, answers, manifests)
     if any(each.is_refused for each in answers):
         raise typer.Exit(Exit.NO)
@@ -136,34 +137,44 @@ def _usual_namespace(target: Target, given: str | None, pods: Sequence[FoundPod]
 def _read(paths: Sequence[Path]) -> _Manifests:
     if not paths:
         raise InvalidSettings("name a file, a folder or - for stdin")
+    if paths.count(STDIN) > 1:
+        raise InvalidSettings("stdin (-) can be read only once")
     read = _Manifests()
     for path in dict.fromkeys(paths):
+        problems, is_used = len(read.problems), False
         try:
-            is_used = _read_path(read, [path] * paths.count(path))
-        except InvalidManifest as error:  # the others have an answer
+            for file in files_in(path):
+                is_used = _read_file(read, file) or is_used
+        except InvalidManifest as error:
             read.problems.append(str(error))
-        else:
-            read.unused += [] if is_used else [path_label(path)]
+        if not is_used and len(read.problems) == problems:
+            read.unused.append(path_label(path))
     if not read.pods:
         unused = f"{', '.join(read.unused) or 'the manifests'}: {NO_PODS}"
         raise InvalidManifest("; ".join(read.problems or [unused]))
     return read
 
 
-def _read_path(read: _Manifests, paths: Sequence[Path]) -> bool:
-    """Add the contents of a path; return whether it has pods or claims."""
+def _read_file(read: _Manifests, file: Path) -> bool:
+    """Add the contents of a file; return whether it has pods or claims."""
     is_used = False
-    for document in read_documents(paths):
-        with document.reading():
-            for each in find_objects(document.value):
-                pods, claims = [*find_pods(each)], [*find_claims(each)]
-                read.pods += pods
-                read.files += [document.file] * len(pods)
-                read.claims += claims
-                if pods or claims:
-                    is_used = True
-                else:
-                    read.others.append((document.file, object_label(each)))
+    try:
+        documents = [*read_documents([file])]
+        if not documents:
+            read.others.append((path_label(file), "nothing"))
+        for document in documents:
+            with document.reading():
+                for each in find_objects(document.value):
+                    pods, claims = [*find_pods(each)], [*find_claims(each)]
+                    read.pods += pods
+                    read.files += [document.file] * len(pods)
+                    read.claims += claims
+                    if pods or claims:
+                        is_used = True
+                    else:
+                        read.others.append((document.file, object_label(each)))
+    except InvalidManifest as error:  # the others have an answer
+        read.problems.append(str(error))
     return is_used
 
 
@@ -175,7 +186,9 @@ def _print(output: str, answers: Sequence[Answer], manifests: _Manifests) -> Non
         print_yaml(answers)
     else:
         several = len({*manifests.files, *(file for file, _ in manifests.others)}) > 1
-        print_text(answers, [f"{each}: " if several else "" for each in manifests.files])
+        pods = zip(manifests.pods, manifests.files, strict=True)
+        places = {id(pod): f"{file}: " if several else "" for pod, file in pods}
+        print_text(answers, [places[id(each.found)] for each in answers])
         if manifests.others:
             others = [name + (f" in {file}" if several else "") for file, name in manifests.others]
             typer.echo(f"\nwithout pods: {', '.join(others)}")

@@ -34,8 +34,7 @@ _SET_BY_SERVER: Final = words(
 
 _MOST: Final = 4000
 """Characters of a refusal that are shown."""
-_NO_ANSWER: Final = frozenset({UNAUTHORIZED, 408, 429, 502, 503, 504})
-_INTERNAL: Final = 500
+_NO_ANSWER: Final = frozenset({UNAUTHORIZED, 408, 429, 500, 502, 503, 504})
 _UNCALLED: Final = re.compile(r'failed calling webhook "([^"]+)"')
 _UNASKED: Final = re.compile(r'admission webhook "([^"]+)" does not support dry run')
 _FORBIDDEN: Final = re.compile(r'^(?:Pod|pods) "[^"]*" is (?:forbidden|invalid):[ :]*')
@@ -52,6 +51,7 @@ _AUTHORS: Final = (
     ("limit-range", "a LimitRange", re.compile(r"(?:usage|ratio) per (Container|Pod) is")),
 )
 """Code, name and words of those who refuse pods, the rest being the API server itself."""
+API_SERVER: Final = "api-server"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,7 @@ class Denied:
     code: str
     author: str
     message: str
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,17 +173,21 @@ async def _read(client: ClusterClient, answer: HttpResponse) -> DryRun:
         message = ""
     if unasked := _UNASKED.search(message):
         return NotAsked(f"webhook {unasked[1]} does not support dry runs")
-    is_refusal = answer.status != _INTERNAL or _UNCALLED.search(message)
-    if not message or answer.status in _NO_ANSWER or not is_refusal:
+    denied = _denied(message, answer.warnings)
+    # Webhooks choose the status of their refusals.
+    is_known = denied.code != API_SERVER
+    if not (message and (is_known or answer.status not in _NO_ANSWER)):
         client.expect(answer, _WHAT)
-    return _denied(message)
+    return denied
 
 
-def _denied(message: str) -> Denied:
+def _denied(message: str, warnings: tuple[str, ...]) -> Denied:
     text = _FORBIDDEN.sub("", " ".join(message.split()))
     for code, author, own in _AUTHORS:
         if known := own.search(text):
             # Of the author's own words, what comes before them says nothing more.
             rest = text[known.end() :] if code in {"webhook", "policy"} else text
-            return Denied(code, author.format(plain(known[1])), plain(rest or text, _MOST))
-    return Denied("api-server", "the API server", plain(text, _MOST))
+            return Denied(
+                code, author.format(plain(known[1])), plain(rest or text, _MOST), warnings
+            )
+    return Denied(API_SERVER, "the API server", plain(text, _MOST), warnings)

@@ -96,9 +96,9 @@ def _find(
             refusals.add(ReviewReason.UNUSABLE_MAPPING, ref, message)
             return None
         if name in table.rejected:  # no shared name takes its place
-            refuse_name(ref, key, table, others, refusals)
+            refuse_name(ref, key, [table], [others], refusals)
             return None
-    refuse_name(ref, key, tables[0], others, refusals, *tables[1:])
+    refuse_name(ref, key, tables, [others], refusals)
     return None
 
 

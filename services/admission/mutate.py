@@ -287,7 +287,10 @@ def plan_containers(
             break
         plans.append(
             plan_container(
-                ref, fpga, mappings, refusals, accelerators=accelerators, earlier=earlier
+                *(ref, fpga, mappings, refusals),
+                tables=tables,
+                accelerators=accelerators,
+                earlier=earlier,
             )
         )
         if refusals.full:

@@ -1,13 +1,14 @@
 """The plan for one container: what its names resolve to, and whether it may have them."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 import msgspec
 
 from services import names
 from services.admission.accelerators import AcceleratorPlan
 from services.admission.requested import EarlierRequests, ResourceRequest, refuse_name
-from services.mappings.index import NamespaceMappings
+from services.mappings.index import NamespaceMappings, NameTable
 from services.mappings.model import Function, Mode
 from services.pods.functions import RESERVED, permitted_functions
 from services.pods.pod import ContainerRef, environment
@@ -75,17 +76,19 @@ def plan_container(
     mappings: NamespaceMappings,
     refusals: Refusals,
     *,
+    tables: Sequence[NameTable] = (),
     accelerators: AcceleratorPlan | None = None,
     earlier: EarlierRequests = NOTHING_EARLIER,
 ) -> ContainerPlan:
     """Plan what is to be done to a container; `counts` is what it requests of FPGAs' domains.
 
-    `earlier` is what it requested before, of which `counts` has the physical names.
+    `tables` are the names of accelerators, which a refusal may suggest; `earlier` is what it
+    requested before, of which `counts` has the physical names.
 
     Raises:
         InvalidReview: its env can't be read.
     """
-    mapped, direct = _resolve(ref, counts, mappings, refusals)
+    mapped, direct = _resolve(ref, counts, mappings, tables, refusals)
     units: dict[str, int] = {}
     for count in direct:
         units[count.key] = count.units
@@ -108,7 +111,11 @@ def _name(key: str) -> str:
 
 
 def _resolve(
-    ref: ContainerRef, counts: list[ResourceCount], mappings: NamespaceMappings, refusals: Refusals
+    ref: ContainerRef,
+    counts: list[ResourceCount],
+    mappings: NamespaceMappings,
+    tables: Sequence[NameTable],
+    refusals: Refusals,
 ) -> tuple[list[ResourceRequest], list[ResourceCount]]:
     """Return the requests by logical name, with their mappings, and those by physical name."""
     mapped: list[ResourceRequest] = []
@@ -127,7 +134,7 @@ def _resolve(
         elif refusals.full:
             break
         else:
-            refuse_name(ref, key, mappings, mappings.accelerators, refusals)
+            refuse_name(ref, key, [mappings], tables, refusals)
     return mapped, direct
 
 

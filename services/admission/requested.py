@@ -91,16 +91,16 @@ def amounts(requests: Iterable[ResourceRequest]) -> dict[str, int]:
 def refuse_name(
     ref: ContainerRef,
     key: str,
-    table: NameTable,
-    other: NameTable,
+    tables: Sequence[NameTable],
+    others: Sequence[NameTable],
     refusals: Refusals,
-    *shared: NameTable,
 ) -> None:
-    """Refuse a name that a table doesn't map, nor those that all namespaces share.
+    """Refuse a name that its family doesn't have.
 
-    `other` has the names of the other family.
+    `tables` have its names: of the namespace, then those that all share; `others` the other
+    family's.
     """
-    name = key.partition("/")[2]
+    name, table = key.partition("/")[2], tables[0]
     namespace = f"namespace {quote(table.namespace)}"
     if name in table.rejected:
         reason = clip(table.rejected[name], _REASON_SHOWN)
@@ -116,29 +116,44 @@ def refuse_name(
         code = ReviewReason.UNKNOWN_NAME
         message = f"{plain(key)} does not exist in {namespace}"
     is_compared = len(refusals.listed) < SUGGESTED
-    message += _suggestion(name, table, other, shared, is_compared=is_compared)
+    message += _suggestion(name, _known(tables), _known(others), is_compared=is_compared)
     refusals.add(code, ref, message)
+
+
+def _known(tables: Sequence[NameTable]) -> list[ReadOnly[str, Mapping]]:
+    by_namespace = {each.namespace: each.by_name for each in tables}
+    return [each for each in by_namespace.values() if each]
 
 
 def _suggestion(
     name: str,
-    table: NameTable,
-    other: NameTable,
-    shared: Sequence[NameTable],
+    known: Sequence[ReadOnly[str, Mapping]],
+    others: Sequence[ReadOnly[str, Mapping]],
     *,
     is_compared: bool,
 ) -> str:
-    if name in other.by_name:
-        mapping = other.by_name[name]
-        meant = f"{TABLE[mapping.kind].group}/{name}"  # the usual domain
-        return f"; did you mean {plain(meant)}? {mapping.label} has this name"
-    others = [each for each in shared if each.namespace != table.namespace]
-    known = [each.by_name for each in (table, *others) if each.by_name]
-    if not known:
+    if not (known or others):
         return "; the namespace has no mappings: ask an administrator for one"
-    near = nearest(name, *known) if is_compared else None
+    elsewhere = next((each for each in others if name in each), None)
+    near = None
+    if elsewhere is None and is_compared:
+        near = nearest(name, *known)
+        meant = name if near else nearest(name, *others)
+        elsewhere = None if near else next((each for each in others if meant in each), None)
+        name = meant or name
+    if elsewhere is not None:
+        mapping = elsewhere[name]
+        return f"; did you mean {plain(_domain(mapping) + name)}? {mapping.label} has this name"
     question = f"; did you mean {plain(near)}?" if near else "."
-    return f"{question} Available: {'; '.join(map(known_names, known))}"
+    listed = [known_names(each) for each in known] or [
+        known_names(each, _domain(next(iter(each.values())))) for each in others
+    ]
+    return f"{question} Available: {'; '.join(listed)}"
+
+
+def _domain(mapping: Mapping) -> str:
+    """The usual domain of a name's family."""
+    return f"{TABLE[mapping.kind].group}/"
 
 
 MAX_NOTED_UNITS: Final = 256

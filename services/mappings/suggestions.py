@@ -38,10 +38,10 @@ def nearest(requested: str, *tables: Mapping[str, object]) -> str | None:
     return best if best is not None and likeness[best] >= _LIKE else None
 
 
-def known_names(known: Mapping[str, object]) -> str:
+def known_names(known: Mapping[str, object], prefix: str = "") -> str:
     """Return the first known names as a list in words; there is at least one."""
     some = sorted(islice(known, COMPARED))[:LISTED]
-    return listing([plain(name) for name in some], more=len(known) - len(some))
+    return listing([plain(f"{prefix}{name}") for name in some], more=len(known) - len(some))
 
 
 def _pairs(name: str) -> set[str]:

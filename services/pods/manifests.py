@@ -128,8 +128,8 @@ def find_pods(document: object) -> Iterator[FoundPod]:
     """
     for each in find_objects(document):
         templates = [*_templates_of(each)]
-        for place, template, unread in templates:
-            yield _found(each, place, template, unread, is_one_of_several=len(templates) > 1)
+        for template in templates:
+            yield _found(each, template, is_one_of_several=len(templates) > 1)
 
 
 def object_label(document: Object) -> str:
@@ -151,41 +151,44 @@ def _templates_of(document: Object) -> Iterator[Template]:
 
 
 def _templates(
-    place: str, value: object, levels: int = _DEEPEST, *, is_of_argo: bool = False
+    place: str,
+    value: object,
+    levels: int = _DEEPEST,
+    *,
+    is_of_argo: bool = False,
+    namespace: object = None,
 ) -> Iterator[Template]:
     if isinstance(value, dict) and levels:
+        if "kind" in value and isinstance(metadata := value.get("metadata"), dict):
+            namespace = metadata.get("namespace") or namespace  # an object within another
         spec = value.get("spec")
         if isinstance(spec, dict) and ("containers" in spec or "initContainers" in spec):
-            yield Template(place, value)
+            yield Template(place, value, namespace=namespace)
             return
         is_of_argo = is_of_argo or group_of(str(value.get("apiVersion"))) == _ARGO
         if is_of_argo:
-            yield from in_workflow(value, place)
-        for key, each in value.items():
-            there = f"{place}.{key}" if place else str(key)
-            yield from _templates(there, each, levels - 1, is_of_argo=is_of_argo)
+            made = in_workflow(value, place)
+            yield from (each._replace(namespace=namespace) for each in made)
+        parts = ((f"{place}.{key}" if place else str(key), each) for key, each in value.items())
     elif isinstance(value, list) and levels:
-        for number, each in enumerate(value):
-            yield from _templates(f"{place}[{number}]", each, levels - 1, is_of_argo=is_of_argo)
+        parts = ((f"{place}[{number}]", each) for number, each in enumerate(value))
+    else:
+        return
+    for there, each in parts:
+        yield from _templates(there, each, levels - 1, is_of_argo=is_of_argo, namespace=namespace)
 
 
-def _found(
-    document: Object,
-    place: str,
-    manifest: Object,
-    unread: tuple[str, ...],
-    *,
-    is_one_of_several: bool,
-) -> FoundPod:
+def _found(document: Object, template: Template, *, is_one_of_several: bool) -> FoundPod:
     kind, metadata = str(document["kind"]), document.get("metadata")
     name = namespace = None
     if isinstance(metadata, dict):
         name = metadata.get("name") or metadata.get("generateName")
         namespace = metadata.get("namespace")
+    namespace = template.namespace or namespace
     if namespace is not None and not isinstance(namespace, str):
         raise InvalidManifest(f"metadata.namespace of a {plain(kind)} must be a text")
     try:
-        encoded = msgspec.json.encode(manifest)
+        encoded = msgspec.json.encode(template.manifest)
         manifest = msgspec.json.decode(encoded, type=dict[str, object])
         pod = decode_pod(encoded)
     except (InvalidReview, TypeError, *UNREADABLE) as error:
@@ -196,11 +199,11 @@ def _found(
         namespace,
         manifest,
         pod,
-        place,
+        template.place,
         is_known=kind in _GROUPS and is_kind(document, kind, *_GROUPS[kind]),
         is_one_of_several=is_one_of_several,
         claimed=tuple(_claimed(document.get("spec"))),
-        unread=unread,
+        unread=template.unread,
     )
 
 

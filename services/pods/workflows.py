@@ -28,6 +28,8 @@ class Template(NamedTuple):
     manifest: Object
     unread: tuple[str, ...] = ()
     """As for `FoundPod`."""
+    namespace: object = None
+    """Of the innermost object that has it; None if that is the whole, or names none."""
 
 
 def in_workflow(spec: Object, place: str) -> Iterator[Template]:

@@ -136,7 +136,9 @@ REFUSALS = [
 async def test_a_refusal_has_its_author_and_no_more_than_the_authors_words(
     explain: Explain, message: str, told: tuple[str, str, str]
 ) -> None:
-    for code in (500,) if message.startswith("Internal error") else (403, 404, 422):
+    # A webhook chooses its status: controller-runtime has 500 for errors.
+    of_any = (401, 429, 500, 503) if "admission webhook" in message else ()
+    for code in (500,) if message.startswith("Internal error") else (403, 404, 422, *of_any):
         result = await explain.dry_run(refusal(message, code))
         assert isinstance(result, Denied)
         assert (result.code, result.author) == told[:2]
@@ -339,12 +341,41 @@ async def test_without_any_right_there_is_no_answer(explain: Explain) -> None:
     assert "you may not create pods in namespace default, and the API server" in done.stderr
 
 
-async def test_warnings_of_the_api_server_are_shown(explain: Explain) -> None:
+async def test_a_parameter_that_a_controller_fills_in_is_no_refusal(explain: Explain) -> None:
+    job: Json = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "j"},
+        "spec": {"template": pod() | {"metadata": {"labels": {"a": "{{workflow.name}}"}}}},
+    }
+    message = 'Pod "p" is invalid: metadata.labels: Invalid value: "{{workflow.name}}"'
+    done = await explain(job, refusal(message, 422))
+    assert (done.returncode, "admitted unchanged" in done.stdout) == (0, True)
+    assert "assumed: its controller fills in {{workflow.name}}, which the API" in done.stdout
+    assert (await explain(job, refusal(REFUSALS[0][0]))).returncode == 1
+
+
+async def test_pods_without_an_answer_take_none_from_the_others(explain: Explain) -> None:
+    def answer(request: Request) -> tuple[int, Json] | None:
+        if "fpga.intel.com" in request.path:
+            return 403, {"message": "no"}
+        there = request.path == REVIEWS and json.loads(request.body)["spec"]["resourceAttributes"]
+        return (201, {"status": {"allowed": there["namespace"] == "default"}}) if there else None
+
+    other = pod() | {"metadata": {"name": "q", "namespace": "other"}}
+    pods = {"apiVersion": "v1", "kind": "List", "items": [pod(), other]}
+    done = await explain(pods, answer, created(admitted({})))
+    assert (done.returncode, "Pod p in namespace default: admitted" in done.stdout) == (2, True)
+    assert "error: Pod q: you may not create pods in namespace other, and the" in done.stderr
+
+
+@pytest.mark.parametrize("code", [201, 403])
+async def test_warnings_of_the_api_server_are_shown(explain: Explain, code: int) -> None:
     warning = ("Warning", '299 - "a \\"quoted\\" text", 299 - "another"')
-    body = json.dumps(admitted({})).encode()
+    body = json.dumps(admitted({}) if code == 201 else {"message": "no"}).encode()
     explain.path.write_text(json.dumps(pod()))
     with explain.api.faults.answering(
-        lambda _: Response(201, body, (warning,)), matches=lambda each: each.path == PODS
+        lambda _: Response(code, body, (warning,)), matches=lambda each: each.path == PODS
     ):
         flags = ("--api-server", explain.api.address)
         done = await asyncio.to_thread(run_process, "explain", explain.path, *flags)

@@ -534,6 +534,10 @@ def test_a_file_that_cannot_be_read_is_an_error_beside_the_answers(
     assert first == f"error: {missing}: No such file or directory"
     assert second.startswith(f"error: {broken}, line ")
     assert run("explain", missing, "--mappings", maps).stderr == f"{first}\n"
+    (tmp_path / "empty.yaml").write_text("# nothing\n")
+    code, out, err = run("explain", tmp_path, "--mappings", maps)
+    assert (code, err) == (2, f"{second}\n")
+    assert out.endswith(f"\nwithout pods: nothing in {tmp_path / 'empty.yaml'}\n")
 
 
 def test_pods_are_printed_as_they_would_be(explain: Explain) -> None:

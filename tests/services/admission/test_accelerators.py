@@ -189,6 +189,7 @@ def test_a_placement_that_cant_be_read_is_an_error() -> None:
 # Refused names
 
 LOOKS_PHYSICAL = "region-abcdef12"
+SHARED_ONE = "Accelerator shared/gpu-large has this name"
 OTHER = "Accelerator default/h100 has this name"
 FUNCTION = "AcceleratorFunction default/nlb3 has this name"
 
@@ -280,11 +281,25 @@ def test_the_nearest_name_may_be_shared(own: list[str], listed: str) -> None:
 
 
 def test_an_empty_namespace_says_what_to_do_and_the_shared_one_lists_its_names_once() -> None:
-    message = refused(asking(ours(gpu=1)), known=index(function("x", "region"))).message
+    message = refused(asking(ours(gpu=1)), known=index()).message
     assert 'namespace "default"; the namespace has no mappings: ask an' in message
     message = refused(asking(ours(unlike=1)), policy=Policy(shared_namespace="default")).message
     assert message.count("Available: ") == 1
     assert ";" not in message.partition("Available: ")[2]
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("fpga.intel.com/gpu-large", f"did you mean accelbind.dev/gpu-large? {SHARED_ONE}"),
+        ("fpga.intel.com/gpu-larg", f"did you mean accelbind.dev/gpu-large? {SHARED_ONE}"),
+        ("fpga.intel.com/unlike", 'namespace "default". Available: accelbind.dev/gpu-large'),
+        ("accelbind.dev/gpu-larg", "did you mean gpu-large? Available: gpu-large"),
+    ],
+)
+def test_a_name_of_the_other_domain_is_found_among_shared_ones_too(key: str, words: str) -> None:
+    known = index(accelerator("gpu-large", "a/x", namespace="shared"))
+    assert refused(asking({key: "1"}), known=known, policy=SHARED).message.endswith(words)
 
 
 # Notes

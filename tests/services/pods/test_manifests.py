@@ -180,6 +180,12 @@ def test_defaults_of_an_argo_workflow_count_and_its_patches_are_named() -> None:
     assert (of_several["containers"], several.unread) == ([{"name": "c"}], ("spec.podSpecPatch",))
 
 
+def test_an_object_within_another_may_have_a_namespace_of_its_own() -> None:
+    inner = {"kind": "Job", "metadata": {"namespace": "b"}, "spec": {"template": TEMPLATE}}
+    work = {"kind": "Work", "metadata": {"namespace": "a"}, "spec": {"of": [inner, TEMPLATE]}}
+    assert [each.namespace for each in find_pods(work)] == ["b", "a"]
+
+
 def test_a_kind_in_other_letters_is_none_of_kubernetes() -> None:
     for version, kind in (("v1", "pod"), ("apps/v1", "deployment"), ("v1", "list")):
         document = {"apiVersion": version, "kind": kind, "items": []} | TEMPLATE
