@@ -49,7 +49,9 @@ class _Name:
             text = f"a claim of template {to.resource.removeprefix(CLAIM_TEMPLATE)}"
         else:
             text = f"{domain}/{to.resource}" if to.mode else to.resource
-        return text if to.count == 1 else f"{to.count} of {text}"
+        also = to.effects.also if to.effects else ()
+        amounts = [(to.count, text), *((each.count, each.resource) for each in also)]
+        return listing([each if count == 1 else f"{count} of {each}" for count, each in amounts])
 
 
 @with_settings(
@@ -73,6 +75,7 @@ def list_names(
     --shared-namespace it lists the names that all namespaces share, too. FREE needs
     the right to list the pods and the claims of all namespaces; what is missing is
     named. Of a class of another driver it is a bound, since no selector is evaluated.
+    Taints of nodes are not looked at, since pods may tolerate them.
 
     [bold]Examples[/bold]
       accelbind names list -n team-a
@@ -91,6 +94,8 @@ class NameList:
     names: list[_Name]
     missing: list[str]
     """What may not be listed."""
+    has_shared: bool
+    """Whether the names that all namespaces share are among them."""
 
     def document(self) -> dict[str, Any]:
         """The names for programs."""
@@ -111,7 +116,8 @@ async def read_names(client: ClusterClient, policy: Policy, namespace: str) -> N
     offers = await read_offers(client, namespace)
     if policy.shared_namespace not in ("", namespace):
         index = index.with_namespaces(await _read_shared(client, policy, offers))
-    return NameList(namespace, [*_names(index, offers, policy, namespace)], offers.missing)
+    names = [*_names(index, offers, policy, namespace)]
+    return NameList(namespace, names, offers.missing, bool(policy.shared_namespace))
 
 
 async def _require_namespace(client: ClusterClient, namespace: str) -> None:
@@ -185,6 +191,8 @@ def _lines(found: NameList) -> Iterator[str]:
         yield from table_lines(_TITLES, map(_cells, found.names))
     else:
         yield f"namespace {found.namespace} has no names: ask an administrator for one"
+    if not found.has_shared:
+        yield "without those that all namespaces share, if there are any: --shared-namespace"
     if found.missing:
         yield f"{_UNKNOWN}, since you may not list {listing(found.missing)}"
 

@@ -22,6 +22,8 @@ T = TypeVar("T")
 Json: TypeAlias = dict[str, Any]
 _Device: TypeAlias = tuple[str, str, str]
 """Driver, pool and name."""
+_ANY = 1 << 30
+"""More units than a node has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,32 @@ class _Node:
     amounts: Json
     """What the kubelet counts as allocatable."""
     accepts_pods: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """A resource that a name stands for."""
+
+    resource: str
+    amount: int
+    is_per_unit: bool
+    """Or once for a container."""
+    devices: dict[_Device, tuple[str, Json]]
+    """Those of our DRA driver that it is."""
+
+    def is_on(self, node: _Node) -> bool:
+        """Whether a node offers it."""
+        return bool(self.devices_on(node) or number_of(node.amounts.get(self.resource)))
+
+    def devices_on(self, node: _Node) -> set[_Device]:
+        """Its devices on a node."""
+        return {each for each, (place, _) in self.devices.items() if place == node.name}
+
+    def units(self, left: int) -> int:
+        """For how many units of the name it suffices."""
+        if self.is_per_unit:
+            return left // self.amount
+        return _ANY if left >= self.amount else 0
 
 
 @dataclass(slots=True)
@@ -72,13 +100,17 @@ class Offers:
         by_class = [name for name, resource in self.classes.items() if resource == key]
         if key.startswith(DEVICE_CLASS):
             by_class = [key.removeprefix(DEVICE_CLASS)]
-        ours = {each: at for each, at in (self.devices or {}).items() if self._is(key, each, at[1])}
-        if by_class and not ours:
+        if by_class and not self._devices_of(key):
             return self._of_classes(by_class, to.count)
-        return self._of_resource(key, to.count, to.effects or Effects(), ours)
+        return self._of_resource(key, to.count, to.effects or Effects())
 
-    def _is(self, key: str, device: _Device, body: Json) -> bool:
-        return device[0] == DRIVER and key in resources_of(body, self.classes)
+    def _devices_of(self, key: str) -> dict[_Device, tuple[str, Json]]:
+        """The devices of our DRA driver that a resource is."""
+        return {
+            each: (node, body)
+            for each, (node, body) in (self.devices or {}).items()
+            if each[0] == DRIVER and key in resources_of(body, self.classes)
+        }
 
     def _of_classes(self, names: Iterable[str], count: int) -> Offer:
         if self.devices is None:
@@ -90,29 +122,43 @@ class Offers:
             return Offer(nodes)
         return Offer(nodes, len(found.keys() - self.allocated) // count, is_bound=True)
 
-    def _of_resource(
-        self, key: str, count: int, effects: Effects, ours: dict[_Device, tuple[str, Json]]
-    ) -> Offer:
+    def _of_resource(self, key: str, count: int, effects: Effects) -> Offer:
         if self.nodes is None:
             return Offer()
-        by_dra = {node for node, _ in ours.values()}
+        wanted = [
+            _Wanted(resource=key, amount=count, is_per_unit=True, devices=self._devices_of(key))
+        ]
+        wanted += [
+            _Wanted(
+                resource=each.resource,
+                amount=each.count,
+                is_per_unit=each.per == "Unit",
+                devices=self._devices_of(each.resource),
+            )
+            for each in effects.also
+        ]
         chosen = [
             each
             for each in self.nodes
             if all(each.labels.get(name) == value for name, value in effects.node_selector)
-            and (each.name in by_dra or number_of(each.amounts.get(key)))
+            and all(one.is_on(each) for one in wanted)
         ]
         names = tuple(sorted(each.name for each in chosen))
-        if (self.used is None and chosen) or (ours and self.allocated is None):
+        is_of_dra = any(one.devices for one in wanted)
+        if (self.used is None and chosen) or (is_of_dra and self.allocated is None):
             return Offer(names)
         free = 0
         for each in chosen:
-            left = number_of(each.amounts.get(key)) - (self.used or Counter())[each.name, key]
-            if each.name in by_dra:  # what the kubelet still counts, a plugin has left there
-                devices = {one for one, (node, _) in ours.items() if node == each.name}
-                left = len(devices - (self.allocated or frozenset()))
-            free += max(0, left) // count if each.accepts_pods else 0
+            units = min(one.units(self._left(each, one)) for one in wanted)
+            free += units if each.accepts_pods else 0
         return Offer(names, free)
+
+    def _left(self, node: _Node, wanted: _Wanted) -> int:
+        """How much of a resource is free on a node."""
+        key, devices = wanted.resource, wanted.devices_on(node)
+        if devices:  # what the kubelet still counts, a plugin has left there
+            return len(devices - (self.allocated or frozenset()))
+        return max(0, number_of(node.amounts.get(key)) - (self.used or Counter())[node.name, key])
 
 
 async def read_offers(client: ClusterClient, namespace: str) -> Offers:

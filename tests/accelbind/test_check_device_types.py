@@ -57,8 +57,8 @@ BENT = {
     "domain": ("device.accelbind.dev", "Device", "spec.resource.domain"),
     "no-value": (", attribute: numaNode", "", "spec.env[0]"),
     "undeclared-env": ("attribute: numaNode", "attribute: node", "spec.env[0].attribute"),
-    "two-variables": ("env: [", "env: [{name: VE_NODE, value: a}, ", "spec.env"),
-    "two-attributes": ("name: osState", "name: state", "spec.attributes"),
+    "two-variables": ("env: [", "env: [{name: VE_NODE, value: a}, ", "spec.env[1].name"),
+    "two-attributes": ("name: osState", "name: state", "spec.attributes[1].name"),
     "vfio-and": ("[{class: ve}]", "[{class: ve}, {vfio: true}]", "spec.nodes"),
     "shared-vfio": (
         "[{class: ve}]",
@@ -92,7 +92,7 @@ BENT = {
     "as-vfio": ("[{class: ve}]", "[{vfio: true, as: /dev/a}]", "spec.nodes[0].as"),
     "bare-entry": ("[{class: ve}]", "[{vfio: true, entry: [a]}]", "spec.nodes[0].entry"),
     "node-variable": ("{class: ve}", "{class: ve, env: LD_PRELOAD}", "spec.nodes[0].env"),
-    "two-of-node": ("{class: ve}", "{class: ve, env: VE_NODE}", "spec.env"),
+    "two-of-node": ("{class: ve}", "{class: ve, env: VE_NODE}", "spec.nodes[0].env"),
     "each-vfio": ("[{class: ve}]", "[{vfio: true}]\n  each: node", "spec.each"),
     "second": ("# a comment", "# a comment", "metadata.name"),
 }
@@ -144,8 +144,10 @@ def test_files_that_can_not_be_used_are_named_and_the_others_served(tmp_path: Pa
         expected.append((f"{name}.yaml", 2, f"spec.match[0]{field}"))
     done, found, types = checked(tmp_path)
     assert done.returncode == 1
-    named = [(file, field) for file, _, field in found]
-    assert sorted(named) == sorted((file, field) for file, _, field in expected)
+    named: dict[str, str] = {}
+    for file, _, field in found:
+        named.setdefault(file, field)
+    assert named == {file: field for file, _, field in expected}
     assert types == ["vector-engine"]
 
 
@@ -323,6 +325,22 @@ def test_all_findings_of_a_file_have_their_lines_in_words(tmp_path: Path) -> Non
         assert [(each["line"], each["field"], each["message"]) for each in found] == expected
 
 
+def test_all_that_fields_are_together_is_found_at_once(tmp_path: Path) -> None:
+    text = ENGINE.replace("attribute: state,", "attribute: stat,").replace(
+        "numaNode}]", "numanode}, {name: VE_NODE, value: x}]"
+    )
+    (tmp_path / "x.yaml").write_text(text.replace("ve}]", "ve, kind: ve, env: PATH, as: /x}]"))
+    _, found, _ = checked(tmp_path)
+    assert [each for _, _, each in found] == ["spec.nodes[0].as", "spec.nodes[0].env"]
+    (tmp_path / "x.yaml").write_text(text)
+    _, found, _ = checked(tmp_path, "--resource-domain", "a.example")
+    assert [each for _, _, each in found] == [
+        "spec.health[0].attribute",
+        "spec.env[0].attribute",
+        "spec.env[1].name",
+    ]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "line", "message"),
     [
@@ -353,6 +371,7 @@ def test_all_findings_of_a_file_have_their_lines_in_words(tmp_path: Path) -> Non
             "KubeVirt finds no resource with -, such as device.accelbind.dev/ve-1; choose another",
         ),
         ("[{class: ve}]", f"[{'{class: ve}, ' * 9}]", 12, "must have at most 8 entries"),
+        ("{class: ve}", "{class: ve, env: Y}", 12, "must be text, not true or false: put it into"),
         ("metadata:", "meta:", 1, "there is no such field; did you mean metadata?"),
         ("vector-engine", "x" * 50, 3, "must have at most 40 characters"),
     ],

@@ -20,6 +20,7 @@ from tests.accelbind.test_claim_objects import device_class, of, template
 from tests.services.building import NLB0, accelerator
 from tests.simulator.apiserver.support import function, node_with, pod
 
+NIC = "mellanox.com/nic"
 GPU, REGION = "nvidia.com/gpu", "fpga.intel.com/region-ce48969398f05f33946d560708be108a"
 INTERFACE = "ce48969398f05f33946d560708be108a"
 AF = "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"
@@ -82,7 +83,7 @@ def named_class(name: str, resource: str, expression: str = "") -> Json:
 
 CLUSTER = {
     "/api/v1/nodes": [
-        node("n1", {GPU: "8", REGION: "5"}, model="a"),
+        node("n1", {GPU: "8", REGION: "5", NIC: "1"}, model="a"),
         node("n2", {GPU: "4"}, unschedulable=True),
         node("n3", {GPU: "0"}),
     ],
@@ -127,6 +128,12 @@ def mapped(target: Json, **spec: Any) -> Json:
     return accelerator("x", "", target=target, **spec)
 
 
+def also(resource: str, count: int, per: str) -> Json:
+    """A name that stands for a GPU and something else."""
+    more = [{"resource": resource, "count": count, "per": per}]
+    return mapped({"resource": GPU}, alsoRequest=more)
+
+
 ON_GPUS = Offer(("n1", "n2"), 2)
 
 
@@ -137,6 +144,10 @@ ON_GPUS = Offer(("n1", "n2"), 2)
         (mapped({"resource": GPU, "count": 2}), "", Offer(("n1", "n2"), 1)),
         (mapped({"resource": GPU}, nodeSelector={"model": "a"}), "", Offer(("n1",), 2)),
         (mapped({"resource": GPU}, nodeSelector={"model": "b"}), "", Offer((), 0)),
+        (also(NIC, 1, "Unit"), "", Offer(("n1",), 1)),
+        (also(NIC, 1, "Container"), "", Offer(("n1",), 2)),
+        (also(NIC, 2, "Container"), "", Offer(("n1",), 0)),
+        (also("none.example/x", 1, "Unit"), "", Offer((), 0)),
         (mapped({"resource": GPU}), "/pods", Offer(("n1", "n2"))),
         (mapped({"resource": GPU}), "/nodes", Offer()),
         (mapped({"resource": "nvidia.com/other"}), "/pods", Offer((), 0)),
@@ -175,7 +186,8 @@ async def listed(api: ApiServerStandIn, *flags: str, denied: str = "") -> Done:
 
 async def test_names_of_the_namespace_and_shared_ones_are_listed(api: ApiServerStandIn) -> None:
     api.put(function("nlb0", mode="region", interfaceId=INTERFACE))
-    api.put(accelerator("gpu", "", target={"resource": GPU, "count": 2}))
+    more = [{"resource": NIC, "count": 2, "per": "Container"}]
+    api.put(accelerator("gpu", "", target={"resource": GPU, "count": 2}, alsoRequest=more))
     api.put(accelerator("pair", "", target={"claimTemplate": "pair"}))
     api.put(accelerator("bad", "", target={"resource": "x"}))
     for name in ("gpu", "lib"):
@@ -188,13 +200,13 @@ async def test_names_of_the_namespace_and_shared_ones_are_listed(api: ApiServerS
         ["NAME", "FROM", "BECOMES", "OFFERED ON", "FREE", "NOTE"],
         ["fpga.intel.com/nlb0", "default", REGION, "n1", "1", "-"],
         [*("accelbind.dev/bad", "default", "can't be used", "-", "-"), rows[2][-1].strip()],
-        ["accelbind.dev/gpu", "default", f"2 of {GPU}", "n1 and n2", "1", "-"],
+        ["accelbind.dev/gpu", "default", f"2 of {GPU} and 2 of {NIC}", "n1", "0", "-"],
         [*("accelbind.dev/pair", "default", "a claim of template pair"), *("n1", "at most 1", "-")],
         ["accelbind.dev/lib", "shared (shared)", GPU, "n1 and n2", "2", "-"],
     ]
     found = json.loads((await listed(api, "-o", "json")).stdout)
     assert [each["name"] for each in found["names"] if each["shared"]] == []
-    assert found["names"][2]["free"] == 1
+    assert found["names"][2]["free"] == 0
 
 
 async def test_a_missing_right_is_named_and_what_it_hides_is_unknown(api: ApiServerStandIn) -> None:
@@ -202,6 +214,7 @@ async def test_a_missing_right_is_named_and_what_it_hides_is_unknown(api: ApiSer
     done = await listed(api, denied="/pods")
     assert done.stdout.splitlines()[1:] == [
         "accelbind.dev/gpu   default   nvidia.com/gpu   n1 and n2    unknown   -",
+        "without those that all namespaces share, if there are any: --shared-namespace",
         "unknown, since you may not list pods of all namespaces",
     ]
     done = await listed(api, "--shared-namespace", "lib", denied="/lib/")

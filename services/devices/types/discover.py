@@ -81,9 +81,9 @@ class SysTree:
         """Whether a device is an entry of a class: some are on a bus of their own instead."""
         return any(each.folder == subject.folder for each in self._of_class(subject.subsystem))
 
-    def node_names(self) -> list[str]:
-        """The names in /dev."""
-        return self._nodes_below("")
+    def node_names(self, folder: str) -> list[str]:
+        """The names in /dev, or in a folder below it."""
+        return self._nodes_below(folder)
 
     def _list_class(self, name: str) -> list[Subject]:
         place = f"/sys/class/{name}"

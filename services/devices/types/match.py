@@ -18,14 +18,13 @@ Fact: TypeAlias = Callable[[str], KnownValue]
 
 
 def mismatch(terms: Iterable[Term], fact: Fact) -> str | None:
-    """None if a term holds, else which driver or state of a device that a term names doesn't fit.
+    """None if a term holds, else what of a device that a term names doesn't fit.
 
     It is empty if no term names the device.
     """
     nearest = ""
     for term in terms:
-        serials = term.usb.serial if term.usb else ()
-        if is_named(term, fact) and (not serials or _fits(fact("usbSerial"), serials)):
+        if is_named(term, fact):
             why = next(_failing(term, fact), None)
             if why is None:
                 return None
@@ -36,10 +35,18 @@ def mismatch(terms: Iterable[Term], fact: Fact) -> str | None:
 def is_named(term: Term, fact: Fact) -> bool:
     """Whether a device is what a term names, whatever its driver, its state and its serial."""
     # Reading a serial number waits for the device's lock, as long as somebody has that.
+    return next(differences(term, fact), None) is None
+
+
+def differences(term: Term, fact: Fact) -> Iterator[str]:
+    """Yield what a device has otherwise than a term names it, as `pciClass 020000, not 12*`."""
+    for name, patterns in _fields(term):
+        value = fact(name)
+        if patterns and not _fits(value, patterns):
+            yield f"{name} {value or 'none'}, not {listing(patterns, last='or')}"
     wanted = term.pci.virtual_function if term.pci else None
-    return all(_fits(fact(name), patterns) for name, patterns in _fields(term) if patterns) and (
-        wanted is None or bool(fact("virtualFunction")) is wanted
-    )
+    if wanted is not None and bool(fact("virtualFunction")) is not wanted:
+        yield f"virtualFunction {_shown(not wanted)}, not {_shown(wanted)}"
 
 
 def _fits(value: KnownValue, patterns: Iterable[str]) -> bool:
@@ -47,7 +54,12 @@ def _fits(value: KnownValue, patterns: Iterable[str]) -> bool:
 
 
 def _failing(term: Term, fact: Fact) -> Iterator[str]:
-    """Yield which driver or state of a device does not fit."""
+    """Yield which serial number, driver or state of a device does not fit."""
+    serials = term.usb.serial if term.usb else ()
+    serial = fact("usbSerial") if serials else None
+    if serials and not _fits(serial, serials):
+        has = quote(serial) if isinstance(serial, str) else "none"
+        yield f"its serial number is {has}, not {listing(serials, last='or')}"
     drivers = (term.pci.driver if term.pci else ()) + (term.class_.driver if term.class_ else ())
     driver = fact("kernelDriver") if drivers else None
     if drivers and not _fits(driver, drivers):

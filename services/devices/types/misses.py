@@ -9,7 +9,7 @@ from typing import Final
 
 from services.devices.types.discover import SysTree
 from services.devices.types.facts import Subject
-from services.devices.types.match import is_named
+from services.devices.types.match import differences, is_named
 from services.devices.types.model import DeviceType, Term
 from services.process.text import listing, quote
 
@@ -46,21 +46,38 @@ def _why(tree: SysTree, term: Term) -> tuple[str, bool]:
 
 def _of_paths(tree: SysTree, paths: Iterable[str]) -> tuple[str, bool]:
     wanted = [path.removeprefix("/dev/") for path in paths]
-    names = tree.node_names()
-    near = [close for name in wanted for close in difflib.get_close_matches(name, names, n=1)]
+    near = [close for name in wanted for close in _near_nodes(tree, name)]
     text = f"no {listing([f'/dev/{name}' for name in wanted], most=_SHOWN, last='or')}"
     also = f"; there is {listing([f'/dev/{name}' for name in near], most=_SHOWN)}" if near else ""
     return f"{text}{also}", bool(near)
 
 
+def _near_nodes(tree: SysTree, wanted: str) -> list[str]:
+    """The nearest name in the folder of a node, or beside that."""
+    folder, _, name = wanted.rpartition("/")
+    names = tree.node_names(folder)
+    close = difflib.get_close_matches(name.replace("*", ""), names, n=1)
+    if folder and not names:
+        return _near_nodes(tree, folder)
+    return [f"{folder}/{each}" if folder else each for each in close]
+
+
 def _of_class(tree: SysTree, term: Term) -> tuple[str, bool]:
-    name = term.class_.name if term.class_ else ""
+    name, wanted = (term.class_.name, term.class_.entry) if term.class_ else ("", ())
     entries = tree.subjects(Term(class_=term.class_))
     if entries:
-        shown = listing([_described(tree, each) for each in entries], most=_SHOWN)
+        likeness = {
+            each: max([_likeness(each.name, of) for of in wanted], default=0.0) for each in entries
+        }
+        nearest = sorted(entries, key=likeness.__getitem__, reverse=True)
+        shown = listing([_described(tree, each) for each in nearest], most=_SHOWN)
         return f"class {quote(name)} has {shown}", True
     close = difflib.get_close_matches(name, tree.class_names(), n=1)
     return f"no class {quote(name)}{f'; there is {quote(close[0])}' if close else ''}", bool(close)
+
+
+def _likeness(name: str, pattern: str) -> float:
+    return difflib.SequenceMatcher(None, name, pattern.replace("*", "")).ratio()
 
 
 def _of_bus(tree: SysTree, term: Term) -> tuple[str, bool]:
@@ -82,6 +99,10 @@ def _of_bus(tree: SysTree, term: Term) -> tuple[str, bool]:
     vendors = (term.pci.vendor if term.pci else ()) or (term.usb.vendor if term.usb else ())
     alike = [each for each in subjects if tree.facts(each)("vendorID") in vendors]
     if alike:
+        compared = [(each, [*differences(bare, tree.facts(each))]) for each in alike]
+        first, others = min(compared, key=lambda each: len(each[1]))
+        if not any(each.startswith("deviceID") for each in others):
+            return f"{_described(tree, first)} has {listing(others)}", True
         shown = listing([_described(tree, each) for each in alike], most=_SHOWN)
         return f"of vendor {listing(vendors, last='or')} there is {shown}", True
     of = f" of vendor {listing(vendors, most=_SHOWN, last='or')}" if vendors else " like it"

@@ -38,6 +38,7 @@ from services.devices.types.values import (
     VariableName,
     Word,
     kubevirt_problem,
+    repeated,
 )
 from services.mappings.accelerator import is_reserved_variable
 from services.process.text import quote
@@ -331,8 +332,9 @@ class Spec(Strict, frozen=True):
 
     def _attribute_problems(self) -> Iterator[str]:
         known = BUILT_IN | {each.name: _TYPES[each.type] for each in self.attributes}
-        if len(known) < len(BUILT_IN) + len(self.attributes):
-            yield ".attributes: two have one name"
+        yield from repeated(
+            {f".attributes[{n}].name": each.name for n, each in enumerate(self.attributes)}
+        )
         conditions: dict[str, Condition] = {
             f".match[{term}].where[{number}]": each
             for term, of in enumerate(self.match)
@@ -356,12 +358,9 @@ class Spec(Strict, frozen=True):
             resource = f"{self.resource.domain}/{self.resource.name}"
             if why := kubevirt_problem(variable.name, resource):
                 yield f".env[{number}].name: {why}"
-        variables = [
-            *(each.name for each in self.env),
-            *(each.env for each in self.nodes if each.env),
-        ]
-        if len(set(variables)) < len(variables):
-            yield ".env: two have one name"
+        variables = {f".env[{n}].name": each.name for n, each in enumerate(self.env)}
+        variables |= {f".nodes[{n}].env": each.env for n, each in enumerate(self.nodes) if each.env}
+        yield from repeated(variables)
 
 
 def _undeclared(attribute: str, known: Iterable[str]) -> str:

@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from types import UnionType
 from typing import Annotated, Any, Final, get_args, get_origin
 
@@ -56,13 +56,20 @@ def parse(
     try:
         parsed = msgspec.convert(value, DeviceType)
     except msgspec.ValidationError as error:
-        raise _invalid(str(error)) from error
-    if domains and parsed.spec.resource.domain not in domains:
-        text = f"{quote(parsed.spec.resource.domain)} is not {listing(domains, last='or')}"
-        raise InvalidType("spec.resource.domain", text)
-    for field, why in parsed.spec.denied(allowed):
-        raise InvalidType(field, why)
+        raise _invalid(str(error))[0] from error
+    for problem in _of_node(parsed, domains, allowed):
+        raise problem
     return parsed
+
+
+def _of_node(
+    of: DeviceType, domains: tuple[str, ...], allowed: Collection[str]
+) -> Iterator[InvalidType]:
+    """Yield what the plugin's settings have against a type."""
+    if domains and of.spec.resource.domain not in domains:
+        text = f"{quote(of.spec.resource.domain)} is not {listing(domains, last='or')}"
+        yield InvalidType("spec.resource.domain", text)
+    yield from (InvalidType(field, why) for field, why in of.spec.denied(allowed))
 
 
 _PARTS: Final[dict[str, type[msgspec.Struct]]] = {
@@ -83,18 +90,16 @@ _PARTS: Final[dict[str, type[msgspec.Struct]]] = {
 }
 """The objects of a file, by the field that they are in."""
 _MOST: Final = 20
+_LONGEST: Final = 400
 
 
 def find_problems(
     value: object, *, domains: tuple[str, ...] = (), allowed: Collection[str] = SETTINGS
 ) -> list[InvalidType]:
     """Return what is wrong with a device type: with each of its fields, or with the whole."""
-    found = _of_struct(value, DeviceType, "")
-    if not found:
-        try:
-            parse(value, domains=domains, allowed=allowed)
-        except InvalidType as error:
-            found.append(error)
+    found = _of_struct(value, DeviceType, "") or [
+        *_of_node(msgspec.convert(value, DeviceType), domains, allowed)
+    ]
     return found[:_MOST]
 
 
@@ -107,12 +112,11 @@ def _of_struct(value: object, kind: type[msgspec.Struct], place: str) -> list[In
             if name in fields:
                 found += _of_field(part, fields[name].type, f"{place}.{name}".removeprefix("."))
             else:
-                found.append(_invalid(f"Object contains unknown field `{name}`", place))
+                found += _invalid(f"Object contains unknown field `{name}`", place)
         if value.keys() <= fields.keys():  # another may be one that is missing, misspelt
-            missing = (name for name, each in fields.items() if each.required and name not in value)
-            found += (
-                _invalid(f"Object missing required field `{name}`", place) for name in missing
-            )
+            for name, each in fields.items():
+                if each.required and name not in value:
+                    found += _invalid(f"Object missing required field `{name}`", place)
     return found or _of_value(value, kind, place)
 
 
@@ -131,7 +135,7 @@ def _of_value(value: object, kind: Any, place: str) -> list[InvalidType]:  # noq
     try:
         msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        return [_invalid(str(error), place)]
+        return _invalid(str(error), place)
     return []
 
 
@@ -145,22 +149,25 @@ def _struct_in(kind: Any) -> tuple[type[msgspec.Struct] | None, bool]:  # noqa: 
     return (inner if is_struct else None), is_list
 
 
-def _invalid(text: str, root: str = "") -> InvalidType:
-    """The error of msgspec, or one of ours in it, as field and message."""
+def _invalid(text: str, root: str = "") -> list[InvalidType]:
+    """The error of msgspec, or ours in it, as fields and messages; there is at least one."""
     match = _WHERE.fullmatch(text)
     what, at = (match["what"], match["at"] or "") if match else (text, "")
-    own = _OWN_FIELD.fullmatch(what)
-    if own:
-        what, at = own["text"], f"{at}{own['field']}"
-    path = f"{root}{at}".removeprefix(".")
     unknown = re.fullmatch(r"Object contains unknown field `(.*)`", what, re.DOTALL)
     if unknown:
+        path = f"{root}{at}".removeprefix(".")
         fields = _part_of(path).__struct_encode_fields__
         near = difflib.get_close_matches(unknown[1], fields, n=1)
         meant = f"did you mean {near[0]}?" if near else f"there are {listing(fields)}"
-        what = f"there is no such field; {meant}"
         path = f"{path}.{plain(unknown[1])}".removeprefix(".")
-    return InvalidType(path, _in_words(what, path).strip().replace("\n", " ")[:400])
+        return [InvalidType(path, f"there is no such field; {meant}"[:_LONGEST])]
+    found = []
+    for line in what.split("\n"):
+        own = _OWN_FIELD.fullmatch(line)
+        of, said = (own["field"], own["text"]) if own else ("", line)
+        path = f"{root}{at}{of}".removeprefix(".")
+        found.append(InvalidType(path, _in_words(said, path).strip()[:_LONGEST]))
+    return found
 
 
 def _part_of(path: str) -> type[msgspec.Struct]:
@@ -189,7 +196,7 @@ _WORDS: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str], str], str]],
         lambda match, _: f"{match[1]} is missing",
     ),
     (
-        re.compile("Expected `str`, got `(int|float|bool)`"),
+        re.compile(r"Expected `str(?: \| null)?`, got `(int|float|bool)`"),
         lambda match, _: f"must be text, not {_KINDS[match[1]]}: put it into quotes",
     ),
     (

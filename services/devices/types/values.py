@@ -1,7 +1,7 @@
 """Parts of device types: texts with their patterns, built-in attributes, strict objects."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Final
 
 from msgspec import Meta, Struct
@@ -73,16 +73,26 @@ def kubevirt_problem(variable: str, resource: str) -> str:
     return f"KubeVirt finds {resource} by {name}"
 
 
+def repeated(names: Mapping[str, str]) -> Iterator[str]:
+    """Yield the fields with a name that an earlier one has."""
+    first: dict[str, str] = {}
+    for at, name in names.items():
+        other = first.setdefault(name, at)
+        if other != at:
+            yield f"{at}: spec{other} is {name} already"
+
+
 class Strict(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """An object of the file; unknown fields are refused."""
 
     def __post_init__(self) -> None:
         # What no schema can check.
-        for problem in (*self._unprintable(), *self._problems()):
-            raise ValueError(problem)
+        problems = [*self._unprintable(), *self._problems()]
+        if problems:
+            raise ValueError("\n".join(problems))
 
     def _problems(self) -> Iterator[str]:
-        """Yield what is wrong; each text begins with the field or with a blank."""
+        """Yield what is wrong, each in a line that begins with the field or with a blank."""
         yield from ()
 
     def _unprintable(self) -> Iterator[str]:

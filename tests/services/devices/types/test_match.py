@@ -64,7 +64,9 @@ def test_every_field_of_a_term_holds(
 def test_a_serial_number_is_read_of_one_device_after_the_other() -> None:
     other = terms({"usb": {"vendor": ["18d1"], "serial": ["B*"]}})
     assert is_named(other[0], CORAL.get)
-    assert mismatch(other, CORAL.get) == ""
+    assert mismatch(other, CORAL.get) == 'its serial number is "A-1", not B*'
+    bare = {key: value for key, value in CORAL.items() if key != "usbSerial"}
+    assert mismatch(other, bare.get) == "its serial number is none, not B*"
 
 
 @pytest.mark.parametrize(
@@ -114,6 +116,9 @@ def tree(tmp_path: Path) -> SysTree:
     made.bind(hailo, "hailo")
     made.entry(hailo, "hailo_chardev", "hailo0", "235:0")
     made.pci("0000:02:00.0", "10ee:5000")
+    for name in ("autofs", "btrfs-control", "cpu_dma_latency", "fuse", "kvm"):
+        made.entry("", "misc", name, "10:1")
+    made.entry("", "dvb", "dvb0.frontend0", "212:3", "dvb/adapter0/frontend0")
     made.usb("3-1", "1a6e:089a", "bus/usb/003/002", "189:257")
     return SysTree(Sysfs(tmp_path))
 
@@ -145,6 +150,20 @@ def tree(tmp_path: Path) -> SysTree:
         ({"usb": {"vendor": ["0bda"]}}, "no USB device of vendor 0bda"),
         ({"path": ["/dev/hailo1"]}, "no /dev/hailo1; there is /dev/hailo0"),
         ({"path": ["/dev/zzz*"]}, "no /dev/zzz*"),
+        ({"class": {"name": "misc", "entry": ["kvn"]}}, 'class "misc" has kvm, '),
+        (
+            {"path": ["/dev/dvb/adapter0/frontent*"]},
+            "no /dev/dvb/adapter0/frontent*; there is /dev/d",
+        ),
+        ({"path": ["/dev/hailo1/none/x"]}, "no /dev/hailo1/none/x; there is /dev/hailo0"),
+        (
+            {"pci": IDS | {"class": ["03"], "virtualFunction": True}},
+            "0000:01:00.0 (1e60:2864) has pciClass 120000, not 03* and virtualFunction false, not",
+        ),
+        (
+            {"pci": {"vendor": ["1e60"], "subsystem": ["1e60:0001"]}},
+            "0000:01:00.0 (1e60:2864) has subsystemID none, not 1e60:0001",
+        ),
     ],
 )
 def test_the_nearest_miss_is_named(tree: SysTree, match: dict[str, Any], text: str) -> None:
