@@ -17,6 +17,7 @@ from services.process.errors import InvalidSettings
 from services.process.text import listing, plain, quote, words
 
 _SHORT_ADDRESS: Final = re.compile(r"[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_INTERFACE: Final = re.compile(r"(\d+-[\d.]+):\d+\.\d+")
 _ANY_USB: Final = Term(usb=Usb(vendor=("0000",)))
 _MOST: Final = 20
 _SHOWN: Final = 4
@@ -62,7 +63,7 @@ def suggest(root: Path, device: str, allowed: Collection[str] = ()) -> Iterator[
             else:
                 nodes[each].append(name)
     usable = [each for each in classes if nodes[each] or is_entry]
-    known = usable[0] if usable and usable[0] != "misc" else subject.name
+    known = usable[0] if usable and usable[0] not in ("misc", "") else subject.name
     name = dns_label(known if is_entry or usable else f"device-{fact('vendorID')}")
     driver = fact("kernelDriver")
     yield f"# A draft for {device}: kernel name {subject.name}, driver {driver or 'none'}."
@@ -73,7 +74,9 @@ def suggest(root: Path, device: str, allowed: Collection[str] = ()) -> Iterator[
     like = _like(subject.name)
     alike = fnfilter(nodes[classes[0]], like) if of_class else []
     if is_entry and not of_class:  # of a bus, such as Intel's DSA: only its path names it
-        path = f"/dev/{_like(tree.own_node(subject).name)}"
+        node = tree.own_node(subject)
+        # A pattern matches nodes that sysfs knows.
+        path = f"/dev/{_like(node.name) if subject.folder else node.name}"
         found = tree.subjects(Term(path=(path,)))
         alike = [each.name for each in found if each.place == subject.place]
         yield f'  match: [{{path: ["{path}"]}}]'
@@ -99,10 +102,17 @@ def _find(tree: SysTree, device: str, allowed: Collection[str]) -> Subject:
             found = tree.subjects(Term(path=(device,)))
         except ValueError as error:
             raise InvalidSettings(f"{plain(device)}: {plain(str(error), 300)}") from error
-        found = [each for each in found if each.folder] or [
-            each for each in (tree.with_node(device.removeprefix("/dev/")),) if each
-        ]
+        found = (
+            [each for each in found if each.folder]
+            or [each for each in (tree.with_node(device.removeprefix("/dev/")),) if each]
+            or [
+                each for each in found if tree.files.node_number(each.name)
+            ]  # only its path names it
+        )
     else:
+        device = device.lower()
+        if interface := _INTERFACE.fullmatch(device):
+            device = interface[1]
         address = f"0000:{device}" if _SHORT_ADDRESS.fullmatch(device) else device
         listed = [*tree.functions, *tree.subjects(_ANY_USB)]
         found = [each for each in listed if each.name == address]
@@ -154,7 +164,7 @@ def _nodes(
 def _attributes(tree: SysTree, subject: Subject) -> Iterator[str]:
     found = []
     names = set[str]()
-    for name in sorted(tree.files.names_if_listable(subject.folder)):
+    for name in sorted(tree.files.names_if_listable(subject.folder)) if subject.folder else ():
         if name in _OF_ALL or name.startswith("resource") or _identifier(name) in names:
             continue
         text = tree.files.read(f"{subject.folder}/{name}").text

@@ -84,7 +84,9 @@ def explain(
     kubeconfig's, as with kubectl.
 
     On a cluster it asks the API server, by a dry run of the pod: the answer is that
-    of all webhooks, quotas and policies, with the first refusal and its author.
+    of all webhooks, quotas and policies, with the first refusal and its author. It is
+    asked about each pod alone: not about the object that makes it, nor whether a
+    quota suffices for all of them.
     Policies that look at the user see you, not the controller that makes such pods.
     Without the right to create pods, the pod is evaluated here, and the answer says
     what was assumed.

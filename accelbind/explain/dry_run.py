@@ -4,7 +4,7 @@ https://kubernetes.io/docs/reference/using-api/api-concepts/#dry-run
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -32,6 +32,7 @@ _SET_BY_SERVER: Final = words(
 )
 """Fields of metadata that nobody else sets."""
 
+_EXISTS: Final = "a pod of this name exists already: it was asked about under another name"
 _MOST: Final = 4000
 """Characters of a refusal that are shown."""
 _NO_ANSWER: Final = frozenset({UNAUTHORIZED, 408, 429, 500, 502, 503, 504})
@@ -119,6 +120,13 @@ async def dry_run(client: ClusterClient, found: FoundPod, namespace: str) -> Dry
     if answer.status == CONFLICT and not found.is_template:
         # All admission has passed, but the answer doesn't show the pod.
         answer = await _create(client, _renamed(pod, found.name), namespace, strict=True)
+        result = await _read(client, answer)
+        if isinstance(result, Admitted):
+            metadata: Any = result.pod["metadata"]
+            metadata.pop("generateName", None)
+            result.pod["metadata"] = metadata | {"name": found.name}
+            result = replace(result, warnings=(*result.warnings, _EXISTS))
+        return result
     return await _read(client, answer)
 
 

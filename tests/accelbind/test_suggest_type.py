@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from services.devices.hardware.sysfs import Sysfs
 from services.devices.types.node_source import NodeSource
 from services.devices.types.parsing import parse
 from simulator.devices import DeviceTree
@@ -75,7 +76,8 @@ def suggest(tree: DeviceTree, device: str) -> Done:
             [],
         ),
         ("/dev/dsa/wq0.0", {"path": ["/dev/dsa/wq*.*"]}, [{"own": True}], []),
-        ("0000:05:00.1", {"pci": {"vendor": ["8086"], "device": ["1521"]}}, [{"class": "ptp"}], []),
+        ("05:00.1", {"pci": {"vendor": ["8086"], "device": ["1521"]}}, [{"class": "ptp"}], []),
+        ("3-2:1.0", {"usb": {"vendor": ["1235"], "product": ["8211"]}}, [{"class": "sound"}], []),
         (
             "/dev/ttyS0",
             {
@@ -97,10 +99,22 @@ def test_a_draft_names_the_device_its_nodes_and_what_sysfs_shows(
     assert draft["spec"]["nodes"] == nodes
     assert draft["spec"].get("attributes", []) == attributes
     parse(draft)
-    if device != VFIO:  # whose group isn't here
+    if device != VFIO and "path" not in draft["spec"]["match"][0]:  # groups and nodes aren't here
         types = Types(tree.root.parent / "types", tree.root)
         types.write("draft.yaml", out)
-        assert [len(each.nodes) for each in types.scan().devices] == [1]
+        (found,) = types.scan().devices
+        assert (found.nodes != (), found.reasons) == (True, ())
+
+
+def test_a_node_that_sysfs_does_not_know_is_named_by_its_path(
+    tree: DeviceTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree.file("dev/nvidia0", "")
+    assert suggest(tree, "/dev/nvidia0").returncode == 2
+    monkeypatch.setattr(Sysfs, "node_number", lambda *_: (195, 0))
+    draft = yaml.safe_load(suggest(tree, "/dev/nvidia0").stdout)
+    assert draft["spec"]["match"] == [{"path": ["/dev/nvidia0"]}]
+    assert parse(draft).name == "nvidia0"
 
 
 @pytest.mark.parametrize(

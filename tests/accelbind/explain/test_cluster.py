@@ -296,7 +296,12 @@ async def test_a_pod_that_exists_is_asked_about_by_another_name(explain: Explain
     explain.api.put(pod())
     document = pod() | {"status": {}}
     document["metadata"] |= {"uid": "u", "resourceVersion": "7"}
-    assert (await explain(document)).returncode == 0
+    done = await explain(document)
+    assert (done.returncode, done.stdout.splitlines()[0]) == (
+        0,
+        "Pod p in namespace default: admitted unchanged",
+    )
+    assert "warning: a pod of this name exists already" in done.stdout
     first, second = (json.loads(each.body) for each in explain.requests)
     assert first["metadata"] == {"name": "p", "namespace": "default"}
     assert second["metadata"] == {"generateName": "p-", "namespace": "default"}
