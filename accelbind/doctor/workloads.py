@@ -46,7 +46,7 @@ def check_workloads(cluster: Cluster) -> Iterator[Line]:
 
 
 def check_other_suites(cluster: Cluster) -> Iterator[Line]:
-    """Are other FPGA suites removed?"""
+    """Are other suites for the same devices removed?"""
     for item in cluster.items("/apis/deviceplugin.intel.com/v1/fpgadeviceplugins"):
         name = name_of(item)
         yield failed(
@@ -61,7 +61,7 @@ def check_other_suites(cluster: Cluster) -> Iterator[Line]:
             )
     for label in other_hooks(cluster):
         yield failed(
-            f"{label} changes FPGA pods too",
+            f"{label} changes the same pods too",
             "remove it (docs/migration.md): only one webhook can replace names",
         )
 

@@ -182,7 +182,7 @@ def _duplicates(mappings: NameTable) -> Iterator[Problem]:
             first, *others = sorted(group, key=lambda one: one.name)
             shown = [plain(one.name) for one in others[:_SHOWN]]
             message = (
-                f"{listing(shown, more=len(others) - len(shown))} and this one are the same "
+                f"it is the same as {listing(shown, more=len(others) - len(shown))} "
                 f"({resolution.resource}{_mode(', mode', resolution)}): deprecate or delete all "
                 "but one"
             )

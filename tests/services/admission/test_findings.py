@@ -59,10 +59,10 @@ def test_names_for_the_same_are_one_finding() -> None:
     known = index(*objects, deprecated(function("old", "af")), function("other", "region"))
     assert found(known) == [(Code.DUPLICATE, "default", "AcceleratorFunction a")]
     assert message(known) == (
-        f"b and c and this one are the same ({RESOURCE}, mode af): deprecate or delete all but one"
+        f"it is the same as b and c ({RESOURCE}, mode af): deprecate or delete all but one"
     )
     many = index(*[region(f"r{n}") for n in range(9)])
-    assert message(many).startswith("r1, r2, r3, r4 and 4 more and this one are the same")
+    assert message(many).startswith("it is the same as r1, r2, r3, r4 and 4 more (")
 
 
 def test_a_resource_that_nodes_have_none_of_is_dangling_and_one_unknown_never_advertised() -> None:
