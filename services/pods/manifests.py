@@ -184,7 +184,9 @@ def _found(document: Object, template: Template, *, is_one_of_several: bool) -> 
     if isinstance(metadata, dict):
         name = metadata.get("name") or metadata.get("generateName")
         namespace = metadata.get("namespace")
-    namespace = template.namespace or namespace
+    is_known = kind in _GROUPS and is_kind(document, kind, *_GROUPS[kind])
+    if not is_known:  # controllers of Kubernetes make pods beside their objects
+        namespace = template.namespace or namespace
     if namespace is not None and not isinstance(namespace, str):
         raise InvalidManifest(f"metadata.namespace of a {plain(kind)} must be a text")
     try:
@@ -200,7 +202,7 @@ def _found(document: Object, template: Template, *, is_one_of_several: bool) -> 
         manifest,
         pod,
         template.place,
-        is_known=kind in _GROUPS and is_kind(document, kind, *_GROUPS[kind]),
+        is_known=is_known,
         is_one_of_several=is_one_of_several,
         claimed=tuple(_claimed(document.get("spec"))),
         unread=template.unread,
