@@ -192,7 +192,7 @@ def check_allowed(word: str) -> str:
     """Why the plugin's setting can't allow a class or a node of class `misc`; empty if it can."""
     if word in SETTINGS:
         return ""
-    if not is_name(word):
+    if word.lower() in SETTINGS or not is_name(word):
         return f"{word!r:.60} is no name of a node: write {', '.join(SETTINGS)}, or such as rfkill"
     return denied_class(word) or denied_name(word)
 

@@ -5,6 +5,7 @@ Only ids, links and listings are read, which no driver's code answers.
 
 import difflib
 from collections.abc import Iterable, Iterator
+from fnmatch import filter as fnfilter
 from typing import Final
 
 from services.devices.types.discover import SysTree
@@ -46,6 +47,11 @@ def _why(tree: SysTree, term: Term) -> tuple[str, bool]:
 
 def _of_paths(tree: SysTree, paths: Iterable[str]) -> tuple[str, bool]:
     wanted = [path.removeprefix("/dev/") for path in paths]
+    for name in wanted:
+        folder, _, pattern = name.rpartition("/")
+        for each in fnfilter(tree.node_names(folder), pattern):
+            there = f"/dev/{folder}/{each}" if folder else f"/dev/{each}"
+            return f"sysfs does not know {there}, so no pattern matches it: name it in full", True
     near = [close for name in wanted for close in _near_nodes(tree, name)]
     text = f"no {listing([f'/dev/{name}' for name in wanted], most=_SHOWN, last='or')}"
     also = f"; there is {listing([f'/dev/{name}' for name in near], most=_SHOWN)}" if near else ""
@@ -57,7 +63,7 @@ def _near_nodes(tree: SysTree, wanted: str) -> list[str]:
     folder, _, name = wanted.rpartition("/")
     names = tree.node_names(folder)
     close = difflib.get_close_matches(name.replace("*", ""), names, n=1)
-    if folder and not names:
+    if folder and not close:
         return _near_nodes(tree, folder)
     return [f"{folder}/{each}" if folder else each for each in close]
 

@@ -305,7 +305,8 @@ def _read(
     seen = Matched(named.id, card, fact, nodes, addresses, frozenset(claims), tuple(problems))
     if of.spec.each == "node":
         if not any(each for _, each in found):
-            return next((no_node(each) for each in of.spec.sources if not each.optional), ())
+            needed = next((no_node(each) for each in of.spec.sources if not each.optional), None)
+            return needed or Problem(NOT_MATCHED, no_node(of.spec.sources[0]).text)
         alone = _each_node(seen, parts, found)
     else:
         alone = iter([seen])

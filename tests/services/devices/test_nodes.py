@@ -184,6 +184,7 @@ def test_the_setting_allows_some_classes(
         ("mem", "never handed out"),
         ("tpm0", "--allow-nodes=tpm only"),
         ("../x", "is no name"),
+        ("HIDRAW", "is no name of a node: write input, hidraw"),
     ],
 )
 def test_the_setting_can_not_allow_what_is_never_handed_out(word: str, why: str) -> None:

@@ -119,6 +119,7 @@ def tree(tmp_path: Path) -> SysTree:
     for name in ("autofs", "btrfs-control", "cpu_dma_latency", "fuse", "kvm"):
         made.entry("", "misc", name, "10:1")
     made.entry("", "dvb", "dvb0.frontend0", "212:3", "dvb/adapter0/frontend0")
+    made.file("dev/unknown0", "")
     made.usb("3-1", "1a6e:089a", "bus/usb/003/002", "189:257")
     return SysTree(Sysfs(tmp_path))
 
@@ -150,6 +151,8 @@ def tree(tmp_path: Path) -> SysTree:
         ({"usb": {"vendor": ["0bda"]}}, "no USB device of vendor 0bda"),
         ({"path": ["/dev/hailo1"]}, "no /dev/hailo1; there is /dev/hailo0"),
         ({"path": ["/dev/zzz*"]}, "no /dev/zzz*"),
+        ({"path": ["/dev/unknown*"]}, "sysfs does not know /dev/unknown0, so no pattern"),
+        ({"path": ["/dev/dvb/a*/deep*"]}, "no /dev/dvb/a*/deep*; there is /dev/dvb"),
         ({"class": {"name": "misc", "entry": ["kvn"]}}, 'class "misc" has kvm, '),
         (
             {"path": ["/dev/dvb/adapter0/frontent*"]},

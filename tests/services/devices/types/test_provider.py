@@ -287,7 +287,7 @@ def test_a_card_whose_driver_has_made_no_nodes_yet_is_listed(
     assert types.reasons() == {ID: ["node-missing"]}
     write(types, CARD | {"nodes": [{"class": "xdma", "entry": ["x"], "optional": True}]})
     types.scan()
-    assert types.reasons() == {}
+    assert types.reasons() == {ID: ["not-matched"]}
 
 
 def test_matched_entries_have_attributes_of_their_own(tree: DeviceTree, types: Types) -> None:
