@@ -2,8 +2,7 @@
 
 import sys
 
-from tests.golden.files import FROM_SHARED, makeable
-from tests.golden.reviews import FOLDER
+from tests.golden.files import FOLDER, FROM_SHARED, makeable
 
 
 def main() -> None:

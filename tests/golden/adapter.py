@@ -5,6 +5,7 @@ and returns is bytes, paths and plain values.
 """
 
 import asyncio
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from services.process.blocking import BlockingCalls
 from services.process.errors import InvalidReview
 from tests.services.cards import advertise
 from webhook.app import status_body
+
+RULE = "=" * 100
 
 # Reviews -----------------------------------------------------------------------------------------
 
@@ -107,8 +110,14 @@ def _with_subcommands(words: list[str], command: Any) -> Iterator[list[str]]:
         yield from _with_subcommands([*words, name], each)
 
 
-def print_help(words: list[str]) -> None:
-    """Print the help of a command to stdout."""
-    code = main([*words, "--help"])
-    if code:
-        raise ValueError(f"{words} --help ends with {code}")
+def print_help_pages() -> None:
+    """Print the help of every command; in a process of its own the terminal is always the same."""
+    for words in command_lines():
+        sys.stdout.write(f"{RULE}\n{' '.join(['accelbind', *words, '--help'])}\n")
+        code = main([*words, "--help"])
+        if code:
+            raise ValueError(f"{words} --help ends with {code}")
+
+
+if __name__ == "__main__":
+    print_help_pages()

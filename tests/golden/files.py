@@ -9,6 +9,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,10 +18,10 @@ import jsonpatch
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack
 from tests.golden import adapter
-from tests.golden.reviews import DOMAINS, Review, mappings, reviews
 from tests.services.ofs_cards import AFUS, OfsNode
 from tests.support import REPOSITORY, clean_environment, shared_dir
 
+FOLDER: Final = Path(__file__).parent / "files"
 ENDPOINTS: Final = ("/mutate", "/validate")
 WIDTH: Final = "100"
 
@@ -28,6 +29,33 @@ Object = dict[str, Any]
 
 
 # Reviews -----------------------------------------------------------------------------------------
+# The 500 reviews were generated once: three of four pods are usual, the others have odd names,
+# quantities, variables and shapes; every tenth review is about something else, and every tenth is
+# broken.
+
+DOMAINS: Final = ("fpga.intel.com", "fpga.example.com")
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """What is sent; the golden file names it by its number."""
+
+    number: int
+    about: str
+    body: bytes
+
+
+def mappings() -> list[Object]:
+    """The mappings as objects; some of them can't be used."""
+    return [json.loads(line) for line in (FOLDER / "mappings.jsonl").read_text().splitlines()]
+
+
+def reviews() -> Iterator[Review]:
+    """All of them, in order; bytes that are no UTF-8 are escaped in the file."""
+    for number, line in enumerate((FOLDER / "sent-reviews.jsonl").read_text().splitlines()):
+        sent = json.loads(line)
+        body = sent["body"].encode("utf-8", "surrogateescape")
+        yield Review(number, sent["about"], body)
 
 
 def generated_reviews() -> Iterator[str]:
@@ -153,7 +181,7 @@ def as_it_is(member: tarfile.TarInfo, _: str) -> tarfile.TarInfo | None:
 def help_pages() -> Iterator[str]:
     """The help of every command, on a terminal of fixed width without colours."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.golden.help_pages"],
+        [sys.executable, "-m", "tests.golden.adapter"],
         cwd=REPOSITORY,
         env=clean_environment() | {"COLUMNS": WIDTH, "NO_COLOR": "1", "TERM": "dumb"},
         capture_output=True,

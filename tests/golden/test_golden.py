@@ -5,8 +5,7 @@ from itertools import zip_longest
 
 import pytest
 
-from tests.golden.files import FILES, FROM_SHARED
-from tests.golden.reviews import FOLDER
+from tests.golden.files import FILES, FOLDER, FROM_SHARED
 from tests.support import require_shared
 
 SHOWN = 5
