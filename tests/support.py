@@ -4,6 +4,7 @@ Nothing here sleeps for a fixed time: `eventually` looks until a deadline, and a
 a process waits for something that the process does.
 """
 
+import asyncio
 import contextlib
 import http.client
 import inspect
@@ -16,8 +17,7 @@ import signal
 import subprocess
 import sys
 import time
-from asyncio import sleep as async_sleep
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
@@ -99,7 +99,19 @@ async def eventually_async(
             return value
         if time.monotonic() > deadline:
             _give_up(what, timeout, value, problem)
-        await async_sleep(interval)
+        await asyncio.sleep(interval)
+
+
+@contextlib.asynccontextmanager
+async def background(loop: Coroutine[object, object, None]) -> AsyncIterator[None]:
+    """A loop that runs meanwhile, and must not end by itself."""
+    task = asyncio.create_task(loop)
+    try:
+        yield
+        assert not task.done(), f"it has ended: {task}"
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def _look(predicate: Callable[[], object]) -> tuple[object, Exception | None]:

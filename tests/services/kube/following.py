@@ -1,7 +1,6 @@
 """A source that follows an API server with faults, and time that passes when a test says so."""
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -16,7 +15,7 @@ from simulator.apiserver.reading import bookmark_line
 from simulator.apiserver.resources import FUNCTIONS
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.services.building import NLB0, accelerator, function, region
-from tests.support import eventually_async
+from tests.support import background, eventually_async
 
 QUICK = WatchTiming(first=0.002, longest=0.02, steady=60.0, watch=300.0)
 """For tests in real time: hardly any pauses."""
@@ -94,14 +93,8 @@ async def following(
     """A source that follows the server while the block lasts, and must not end before."""
     client = ClusterClient(server.access)
     source = ApiServerSource(client, timing=timing, interval=interval)
-    task = asyncio.create_task(source.follow())
-    try:
+    async with background(source.follow()):
         yield source
-        assert not task.done(), f"the source has ended: {task}"
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
 
 
 @asynccontextmanager

@@ -1,7 +1,5 @@
 """Events as they arrive at an API server, or don't."""
 
-import asyncio
-import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -15,7 +13,7 @@ from services.kube.events import EventRecord, EventRecorder, ObjectReference, no
 from services.node.metrics import NodeMetrics
 from services.process.retry import Backoff
 from simulator.apiserver.standin import ApiServerStandIn
-from tests.support import eventually_async
+from tests.support import background, eventually_async
 
 NODE = node_reference("n1")
 
@@ -59,15 +57,8 @@ async def writing(
     api: ApiServerStandIn, *, burst: int = 1000, seconds: float = 0.001
 ) -> AsyncIterator[Recorder]:
     made = Recorder(api, burst, seconds)
-    task = asyncio.create_task(made.recorder.write_forever())
-    try:
+    async with made.connection, background(made.recorder.write_forever()):
         yield made
-        assert not task.done(), f"it has ended: {task}"
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-        await made.connection.aclose()
 
 
 def written(api: ApiServerStandIn) -> list[dict[str, Any]]:

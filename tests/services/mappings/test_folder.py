@@ -11,8 +11,7 @@ from services.mappings import folder
 from services.mappings.folder import FolderSnapshot, FolderSource, load_folder
 from services.process.errors import ExternalFailure
 from tests.services import building
-from tests.services.node.support import background
-from tests.support import eventually_async
+from tests.support import background, eventually_async
 from tests.webhook.reviews import mapping_yaml
 
 

@@ -1,8 +1,6 @@
 """What the tests of this room share."""
 
-import asyncio
-from collections.abc import AsyncIterator, Coroutine, MutableMapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import MutableMapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,18 +25,6 @@ class Recorder(EventRecorder):
 
     def record(self, event: EventRecord) -> None:
         self.records.append(event)
-
-
-@asynccontextmanager
-async def background(loop: Coroutine[object, object, None]) -> AsyncIterator[None]:
-    """A loop that runs meanwhile, and must not end by itself."""
-    task = asyncio.create_task(loop)
-    try:
-        yield
-        assert not task.done()
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 def scanned(

@@ -5,7 +5,7 @@ import fcntl
 import shutil
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ import pytest
 from services.kubelet.sockets import Identity, identify
 from services.node.kubelet_folder import KubeletFolder, NodeLock
 from services.process.errors import KubeletError
-from tests.support import eventually_async
+from tests.support import background, eventually_async
 
 
 @pytest.fixture
@@ -47,14 +47,9 @@ def remake(path: Path) -> None:
 async def checking(path: Path) -> AsyncIterator[KubeletFolder]:
     """A folder that is checked, as long as the block lasts; it holds nothing after it."""
     folder = KubeletFolder(path, check_seconds=0.005)
-    task = asyncio.create_task(folder.check_forever())
-    try:
-        async with asyncio.timeout(60):
+    with closing(folder.lock):
+        async with asyncio.timeout(60), background(folder.check_forever()):
             yield folder
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
-        folder.lock.close()
 
 
 async def is_active(folder: KubeletFolder) -> None:

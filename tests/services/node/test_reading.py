@@ -3,7 +3,6 @@
 import asyncio
 import json
 import threading
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +27,7 @@ from tests.plugin.support import settings
 from tests.services.cards import AF_NLB0, card, world
 from tests.services.devices.types.making import Types, document
 from tests.services.node.support import Recorder
-from tests.support import eventually_async
+from tests.support import background, eventually_async
 
 
 class Node:
@@ -150,18 +149,15 @@ async def test_a_failed_scan_is_logged_once_and_the_known_devices_stay(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     setting = Setting()
-    task = asyncio.create_task(setting.discovery.scan_forever())
-    await setting.offer()
-    good, failed = setting.world, setting.reads
-    setting.world = replace(good, error="no thread for cards", cards=None, types=None)
-    await eventually_async(lambda: setting.reads > failed + 3)
-    assert setting.state.scan_error == "no thread for cards"
-    assert list(setting.state.advertised.resources) == [AF_NLB0]
-    setting.world = good
-    await eventually_async(lambda: setting.state.scan_error == "")
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
+    async with background(setting.discovery.scan_forever()):
+        await setting.offer()
+        good, failed = setting.world, setting.reads
+        setting.world = replace(good, error="no thread for cards", cards=None, types=None)
+        await eventually_async(lambda: setting.reads > failed + 3)
+        assert setting.state.scan_error == "no thread for cards"
+        assert list(setting.state.advertised.resources) == [AF_NLB0]
+        setting.world = good
+        await eventually_async(lambda: setting.state.scan_error == "")
     assert capsys.readouterr().out.count("[error    ] scan failed") == 1
 
 

@@ -37,8 +37,7 @@ from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack
 from simulator.driver import SimulatedCalls
 from tests.services.cards import BAD, NLB0, advertise, card, port, virtual, world
-from tests.services.node.support import background
-from tests.support import eventually_async, holding
+from tests.support import background, eventually_async, holding
 
 DEAD = Problem("afu-id-all-f", "afu_id of dfl-port.0 is all f: the card's firmware has crashed")
 SILENT = Problem("port-errors-unreadable", "errors/errors of dfl-port.0 can't be read: I/O error")

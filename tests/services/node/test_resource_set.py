@@ -13,7 +13,7 @@ from services.node.kubelet_folder import KubeletFolder
 from services.node.registration import Registration, ResourceSet
 from services.process.errors import KubeletError
 from services.process.retry import Backoff
-from tests.support import eventually_async
+from tests.support import background, eventually_async
 
 
 def device(key: str, resource: str) -> Device:
@@ -132,10 +132,6 @@ async def test_a_registration_that_fails_slowly_makes_the_next_pause_longer_too(
         is_counted=lambda: False,
         on_attempt=lambda _: None,
     )
-    task = asyncio.create_task(ours.keep_registered())
-    try:
+    async with background(ours.keep_registered()):
         await eventually_async(lambda: len(pauses) > 8)
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
     assert max(pauses) > 10 * pauses[0]

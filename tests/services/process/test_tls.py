@@ -20,8 +20,7 @@ from services.process.errors import CertificateError
 from services.process.tls import CertificateSource
 from tests.client_certificates import ClientAuthority
 from tests.odd_certificates import KEY, ODD
-from tests.services.node.support import background
-from tests.support import eventually_async
+from tests.support import background, eventually_async
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]

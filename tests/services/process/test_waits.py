@@ -3,8 +3,7 @@ import asyncio
 import pytest
 
 from services.process.waits import Due, first_of
-from tests.services.node.support import background
-from tests.support import eventually_async
+from tests.support import background, eventually_async
 
 
 async def test_requests_before_work_begins_are_one_and_those_during_it_one_more() -> None:

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from services.devices.hardware.events import FPGA_SUBSYSTEMS, NODES, follow_card_events, is_relevant
 from services.process.waits import Due
-from tests.support import eventually_async
+from tests.support import background, eventually_async
 
 Wire = tuple[socket.socket, socket.socket]
 
@@ -65,11 +65,9 @@ async def following(
     """Follow events; the first rescan has been requested by then."""
     requests = Requests()
     followed = follow_card_events(requests, lambda: frozenset(subsystems), connect=lambda: source)
-    task = asyncio.create_task(followed)
-    await eventually_async(lambda: requests.count == 1)
-    yield requests
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    async with background(followed):
+        await eventually_async(lambda: requests.count == 1)
+        yield requests
 
 
 async def test_a_burst_requests_one_rescan(wire: Wire) -> None:
