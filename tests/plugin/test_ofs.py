@@ -7,13 +7,13 @@ import pytest
 from services.devices.model import PluginMode
 from services.names import DOMAIN, function_name
 from tests.plugin.support import Bed, container, serving
-from tests.services.ofs_cards import HE_HSSI, HE_MEM, INTERFACE, OfsNode
+from tests.services.ofs_cards import HE_MEM, INTERFACE, OfsNode
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.usefixtures("soon")
 
-FIRST, SECOND = "0000:b1:00.5", "0000:b1:00.6"
-MEM, HSSI = (f"{DOMAIN}/{function_name(INTERFACE, each)}" for each in (HE_MEM, HE_HSSI))
+FIRST = "0000:b1:00.5"
+MEM = f"{DOMAIN}/{function_name(INTERFACE, HE_MEM)}"
 
 
 @pytest.fixture

@@ -22,15 +22,6 @@ from tests.support import eventually_async
 pytestmark = pytest.mark.usefixtures("driver")
 
 MODE = PluginMode.REGION
-PROGRAM = "0123456789abcdef0123456789abcdef01234567"
-
-
-def done(driver: DriverStandIn) -> list[str]:
-    return [each.what for each in driver.done]
-
-
-def programmed(driver: DriverStandIn) -> list[str]:
-    return [each.afu_id for each in driver.programmed]
 
 
 async def test_a_container_starts_once_every_port_of_its_region_has_its_function_and_is_reset(

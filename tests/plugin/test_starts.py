@@ -1,14 +1,31 @@
 """Region mode where functions are only verified: what starts, what doesn't, what the events say."""
 
 import asyncio
+import base64
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
+from structlog.testing import capture_logs
 
 from plugin.device_plugin import starts
-from services.devices.model import PluginMode
+from plugin.device_plugin.starts import Starts
+from plugin.settings import PluginSettings
+from services.devices.model import Device, DeviceNode, PluginMode
+from services.devices.resources import AdvertisedResources
+from services.kube.events import EventRecord
+from services.kubelet import deviceplugin_pb2 as pb
+from services.kubelet.checkpoint import KubeletFiles
+from services.node.node_check import require_numbers
+from services.process.blocking import BlockingCalls
+from services.process.errors import NotAllowed
 from simulator.card_faults import Fault
 from simulator.cards import NLB0, NLB3, CardSpec
 from tests.plugin.support import REGION, Bed, container, functions
+from tests.services.node.support import scanned, set_state, shown
 
 
 async def test_a_container_waits_until_its_region_carries_what_it_wants(bed: Bed) -> None:
@@ -75,3 +92,130 @@ async def test_an_api_server_that_is_slow_is_as_one_that_is_away(
         await bed.restart(allowed)
         assert not (await bed.wants("q", NLB0))["c"].started
         assert "the API server didn't say within 0.2 s" in bed.said
+
+
+# Whether a container's device nodes are those of its devices
+
+
+RESOURCE = "device.accelbind.dev/ve"
+UID = "9b7c8f2e-0f0e-4a53-9d0b-3f1f6d1b7a11"
+
+
+def device(*nodes: str) -> Device:
+    return Device("0000-b1-00-0", RESOURCE, nodes=tuple(map(DeviceNode, nodes)))
+
+
+class Setting:
+    """A node with a kubelet's files; a container holds the device."""
+
+    def __init__(self, folder: Path) -> None:
+        self.events: list[EventRecord] = []
+        self.checkpoint = folder / "device-plugins" / "kubelet_internal_checkpoint"
+        self.checkpoint.parent.mkdir()
+        (folder / "logs" / f"team_pod_{UID}").mkdir(parents=True)
+        self.state = scanned()
+        self.offer(device("ve0"))
+        self.starts = Starts(
+            PluginMode.NONE,
+            PluginSettings(node_name="n1", host_root=Path("/host")),
+            state=self.state,
+            files=KubeletFiles(folder, folder / "logs", BlockingCalls()),
+            pods=None,
+            regions=Mock(),
+            cdi=None,
+            events=cast("Any", SimpleNamespace(record=self.events.append)),
+            on_hook_missing=Mock(),
+        )
+
+    def offer(self, *devices: Device) -> None:
+        offered = {each.id: each for each in devices}
+        resources = {RESOURCE: offered} if offered else {}
+        set_state(self.state, advertised=AdvertisedResources(resources, ()))
+
+    def allocate(self, *paths: str) -> None:
+        answer = pb.ContainerAllocateResponse(
+            devices=[pb.DeviceSpec(container_path=each, host_path=each) for each in paths]
+        )
+        entry = {
+            "PodUID": UID,
+            "ContainerName": "main",
+            "ResourceName": RESOURCE,
+            "DeviceIDs": {"-1": ["0000-b1-00-0"]},
+            "AllocResp": base64.b64encode(answer.SerializeToString()).decode(),
+        }
+        self.checkpoint.write_text(json.dumps({"Data": {"PodDeviceEntries": [entry]}}))
+
+    async def start(self) -> None:
+        await self.starts.authorize_start(RESOURCE, ["0000-b1-00-0"])
+
+
+LINK = Device("0000-b1-00-0", RESOURCE, nodes=(DeviceNode("zigbee", target="ttyUSB0"),))
+
+
+@pytest.mark.parametrize(
+    ("allocated", "today", "now"),
+    [
+        ("ve0", [device("ve0")], ""),
+        ("ve0", [device("ve0", "dri/renderD128")], ""),
+        ("ttyUSB0", [LINK], ""),
+        ("zigbee", [LINK], ""),  # an earlier version's answer to `Allocate`
+        ("ttyUSB1", [LINK], "now it is /host/dev/ttyUSB0"),
+        ("ve0", [device("ve1")], "now it is /host/dev/ve1"),
+        ("ve0", [device()], "now it has none"),
+        ("ve0", [], "none"),
+    ],
+)
+async def test_a_container_starts_while_its_device_has_the_node_that_it_was_allocated(
+    tmp_path: Path, allocated: str, today: list[Device], now: str
+) -> None:
+    setting = Setting(tmp_path)
+    setting.allocate(f"/host/dev/{allocated}")
+    setting.offer(*today)
+    if not now:
+        await setting.start()
+        assert setting.events == []
+        return
+    with pytest.raises(NotAllowed) as refused:
+        await setting.start()
+    text = str(refused.value)
+    assert now in text
+    assert f'container "main" was allocated /host/dev/{allocated} for 0000-b1-00-0 of' in text
+    assert "the device has another node now" in text
+    assert "delete the pod" in text
+    (event,) = setting.events
+    assert (event.reason, event.warning) == ("DeviceNodeChanged", True)
+    assert (event.object.name, event.object.namespace) == ("pod", "team")
+
+
+async def test_a_start_that_cannot_be_checked_is_allowed_and_logged_once(tmp_path: Path) -> None:
+    setting = Setting(tmp_path)
+    with capture_logs() as logs:
+        for text in ("no checkpoint", "no checkpoint", '{"Data": {}}'):
+            setting.checkpoint.write_text(text)
+            await setting.start()
+        setting.allocate("/host/dev/ve0")
+        await setting.start()
+    assert shown(logs) == [
+        *["containers start without a check of their device nodes"] * 2,  # for two reasons
+        "device nodes are checked again before containers start",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("node", "allowed"),
+    [
+        (DeviceNode("null", number=(1, 3)), True),
+        (DeviceNode("null", number=(1, 4)), False),
+        (DeviceNode("zero", number=(1, 3), target="null"), True),
+        (DeviceNode("null", number=(1, 4), target="null"), False),
+        (DeviceNode("null"), True),
+        (DeviceNode("missing", number=(1, 4)), True),
+        (DeviceNode("fd", number=(1, 4)), True),
+    ],
+)
+def test_only_a_node_of_another_device_is_refused(node: DeviceNode, *, allowed: bool) -> None:
+    if allowed:
+        require_numbers(Path("/"), [node])
+    else:
+        with pytest.raises(NotAllowed, match="/dev/null is 1:3, and the device is 1:4"):
+            require_numbers(Path("/"), [node])

@@ -19,7 +19,6 @@ from tests.plugin.dra.support import NEVER, Bed, claim, config, parts, result
 from tests.support import eventually_async
 
 HOT: Final = Problem("overheated", "95 degrees")
-OTHER: Final = {"driver": "gpu.example.com", "pool": "n1", "device": "gpu-0", "conditions": []}
 
 
 def writes(bed: Bed) -> list[Any]:

@@ -4,19 +4,23 @@ import contextlib
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from plugin.dra.claims import ClaimRef, read_claim
+from plugin.dra.contents import require_regions
 from plugin.dra.wants import Kind, MappingsNeeded, Want, decide, require_healthy
 from services.containers.permission import Enforce
 from services.containers.wanted import confirm_pod
 from services.devices.dra import DraDevice
-from services.devices.model import Device, DeviceNode
+from services.devices.model import Device, DeviceNode, Inventory
 from services.mappings.index import NamespaceMappings, build_index
 from services.mappings.model import parse
 from services.names import DOMAIN, function_name
+from services.node.regions import RegionContents
 from services.process.errors import ExternalFailure, InvalidName, NotAllowed, NotMapped
 from services.process.problem import Problem
+from services.programming.assignment import regions_of
 from simulator.cards import A10_INTERFACE, NLB0, NLB3
 from tests.plugin.dra.support import (
     DEVELOP,
@@ -30,6 +34,7 @@ from tests.plugin.dra.support import (
 )
 from tests.plugin.support import container, functions, pod
 from tests.services.building import REGION
+from tests.services.cards import card
 
 OTHER = "f" * 32
 PROGRAM_ID = "a" * 40
@@ -263,3 +268,18 @@ def test_an_unhealthy_device_matters_unless_it_is_only_watched() -> None:
     require_healthy([want(Kind.ADMIN, "a"), want(Kind.PLAIN, "b")], devices)
     with pytest.raises(ExternalFailure, match=r'"r" of claim ns/c has a, which .*: it is too hot'):
         require_healthy([want(Kind.PLAIN, "a")], devices)
+
+
+RESOURCE = "fpga.intel.com/x"
+ON_REGION = Want(
+    "r", Kind.PROGRAM, ("fpga-0000-5e-00-0",), ("dfl-fme.0",), ((),), RESOURCE, RESOURCE
+)
+
+
+def test_a_region_that_is_another_cards_now_is_left_alone() -> None:
+    found = RegionContents(regions_of(Inventory((card(0), card(1)))), {})
+    require_regions(ON_REGION, found)
+    # `plan` says that it is gone.
+    require_regions(msgspec.structs.replace(ON_REGION, ids=("dfl-fme.7",)), found)
+    with pytest.raises(ExternalFailure, match=r"dfl-fme\.1 is on card 0000:5f:00\.0 now"):
+        require_regions(msgspec.structs.replace(ON_REGION, ids=("dfl-fme.1",)), found)

@@ -1,6 +1,5 @@
 """Keeping the CDI file current."""
 
-import json
 from pathlib import Path
 from threading import Event
 
@@ -34,13 +33,6 @@ def kept() -> KeptFiles:
 
 def publisher_for(folder: Path, state: NodeState) -> CdiPublisher:
     return CdiPublisher(folder, state, host_root="/", calls=BlockingCalls(), kept=kept())
-
-
-def named(folder: Path) -> list[str]:
-    """Devices in the file; none if there is no file."""
-    if not (folder / FILES[KIND]).exists():
-        return []
-    return [device["name"] for device in json.loads((folder / FILES[KIND]).read_bytes())["devices"]]
 
 
 async def test_devices_are_named_only_as_long_as_a_file_stands_that_has_them(

@@ -3,6 +3,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from services.process.outage import MAX_REASONS, Outage
+from services.process.retry import Backoff
 
 TABLE = {
     "one that works all the time is silent": (["", "", ""], []),
@@ -59,3 +60,22 @@ def test_an_outage_of_ever_new_reasons_fills_no_log() -> None:
         for number in range(100):
             outage.failed(f"reason {number}")
     assert [each["log_level"] for each in logs].count("error") == MAX_REASONS
+
+
+# Pauses between tries
+
+
+def test_pauses_grow_to_between_30_and_45_seconds_and_never_more() -> None:
+    for jitter, pause in ((0.0, 30), (1.0, 45)):
+        backoff = Backoff(jitter=lambda jitter=jitter: jitter)  # type: ignore[misc]
+        pauses = [backoff.pause() for _ in range(10_000)]
+        assert sum(pauses[:5]) > 30, "few in the first minute"
+        assert pauses[-1] == pytest.approx(pause)
+        assert max(pauses) <= 45
+
+
+@pytest.mark.parametrize(("asked", "pause"), [(0, 0.5), (1, 2), (20, 40), (3600, 45)])
+def test_a_server_that_asks_for_longer_is_given_it_within_reason(
+    asked: float, pause: float
+) -> None:
+    assert Backoff(jitter=lambda: 1.0).pause(asked) == pause

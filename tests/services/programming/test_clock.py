@@ -11,7 +11,6 @@ from services.programming.port import DeviceFiles, find_port
 from simulator.cards import CardSpec, Rack
 
 PORTS = {"opae": "intel-fpga-port.0", "dfl": "dfl-port.0"}
-SLOW_15587, FAST_31174, NOTHING = "0x3000000000003ce3", "0x30000001000079c6", "0x3000000000000000"
 
 
 @pytest.fixture
@@ -25,10 +24,6 @@ def folder_of(port: DeviceFiles) -> Path:
     path = port.path("afu_id")
     assert path is not None
     return path.parent
-
-
-def count(port: DeviceFiles, status: str) -> None:
-    (folder_of(port) / "userclk_freqcntrsts").write_text(f"{status}\n")
 
 
 def report(port: DeviceFiles, frequency: str) -> None:

@@ -1,10 +1,13 @@
 """Devices of what was read."""
 
+import json
 import re
 from dataclasses import replace
 from typing import Any
 
+import jsonschema
 import pytest
+import yaml
 
 from services.devices.health import Reading
 from services.devices.model import Value
@@ -16,9 +19,11 @@ from services.devices.types.build import (
 )
 from services.devices.types.model import Attribute
 from services.devices.types.node_source import NodeSource
+from services.devices.types.parsing import InvalidType
 from services.names import MAX_ID, dns_label
 from services.process.problem import Problem
-from tests.services.devices.types.making import type_of
+from tests.services.devices.types.making import ENGINE, type_of
+from tools.docs.device_types import page
 
 NODE = FoundNode("accel/accel0", (261, 0), "accel")
 NOTHING = dict[str, Value]().get
@@ -139,3 +144,21 @@ def test_variables_are_set_where_the_attribute_is_known() -> None:
     )
     assert device.fixed_envs == (("FIXED", "1"),)
     assert device.numa_node == 1
+
+
+# The JSON Schema that editors get, and what the structs themselves refuse
+
+
+def test_the_schema_takes_a_type_and_no_unknown_field() -> None:
+    check = jsonschema.Draft202012Validator(json.loads(page()))
+    good = yaml.safe_load(ENGINE)
+    assert list(check.iter_errors(good)) == []
+    good["spec"]["match"][0]["pci"]["vendor"] = ["0x1bcf"]
+    good["spec"]["mounts"] = ["/etc"]
+    assert len(list(check.iter_errors(good))) == 2
+
+
+def test_an_id_that_yaml_reads_as_another_number_is_to_be_quoted() -> None:
+    match = [{"pci": {"vendor": [1e52]}}]
+    with pytest.raises(InvalidType, match="put it into quotes"):
+        type_of({"match": match, "nodes": [{"class": "tenstorrent"}]})
