@@ -236,8 +236,8 @@ def _virtual_link(address: str, physical: Function) -> str:
     return f"sys/{physical.folder}/virtfn{int(address[-1]) - int(physical.address[-1]) - 1}"
 
 
-def lay_out(root: Path, cards: Sequence[CardSpec], *, devices: bool = False) -> Rack:
-    rack = Rack(root, devices=devices)
+def lay_out(root: Path, cards: Sequence[CardSpec]) -> Rack:
+    rack = Rack(root)
     for spec in cards:
         rack.add_card(spec)
     return rack

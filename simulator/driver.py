@@ -40,7 +40,8 @@ from services.programming.ioctls import DriverCalls, DriverNode, holders_of
 SOCKET: Final = "accelbind-driver.sock"
 
 _SECONDS: Final = 300.0
-_RAW: Final = re.compile(rb"synthetic bitstream of ([0-9a-f]{32})\n")
+RAW: Final = re.compile(rb"synthetic bitstream of ([0-9a-f]{32})\n")
+"""What hardware takes for a bitstream."""
 _CLASSES: Final = {"dfl": "fpga_region", "intel-fpga": "fpga"}
 _NODE: Final = re.compile(r"(dfl|intel-fpga)-(fme|port)\.([0-9]+)")
 _VERSIONS: Final = {"dfl": 0xB600, "intel-fpga": 0xB500}
@@ -49,9 +50,9 @@ _RESET: Final = 0x40
 _PROGRAM: Final = 0x80
 
 
-def raw_bitstream(afu_id: str, size: int = 4096) -> bytes:
+def raw_bitstream(afu_id: str) -> bytes:
     """The bytes that a synthetic card takes for a function."""
-    return f"synthetic bitstream of {afu_id}\n".encode().ljust(size, b"\xa5")
+    return f"synthetic bitstream of {afu_id}\n".encode().ljust(4096, b"\xa5")
 
 
 class SimulatedCalls(DriverCalls):
@@ -218,7 +219,7 @@ class DriverStandIn:
             self.begun.append(port.name)
             self.go_on.wait()
             time.sleep(self.seconds)  # what a card takes
-            match = _RAW.match(data)
+            match = RAW.match(data)
             if self.refuse or match is None:
                 self._note("refused", port.name, "")
                 raise OSError(errno.EIO, "the hardware refuses")

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 
 from tests.support import REPOSITORY, clean_environment, require
 
@@ -12,35 +11,19 @@ OF_OUR_OWN_RUN = ("MAKE", "MFLAGS", "PYTEST_", "SOAK", "SECONDS", "SEED", "SIMUL
 """What a `make` that runs the tests hands down to them, and what isn't for those that they run."""
 
 
-def make_command(*words: str | Path, folder: Path = REPOSITORY, python: str = "") -> list[str]:
-    """The command line of `make …` with a Python that is there, instead of one that it sets up.
-
-    `python` is run in the place of this Python.
-    """
-    chosen = f"PYTHON_IN_VENV={python or sys.executable}"
-    quietly = ("--no-print-directory", "-C", str(folder))
-    return [require("make"), *quietly, "-o", "setup", chosen, *map(str, words)]
+def make_command(*words: str) -> list[str]:
+    """The command line of `make …` with this Python, instead of one that it sets up."""
+    quietly = ("--no-print-directory", "-C", str(REPOSITORY))
+    return [require("make"), *quietly, "-o", "setup", f"PYTHON_IN_VENV={sys.executable}", *words]
 
 
-def make_environment() -> dict[str, str]:
-    """Our environment without what a `make` around us has put into it."""
-    return {
-        name: value
-        for name, value in clean_environment().items()
-        if not name.startswith(OF_OUR_OWN_RUN)
-    }
-
-
-def make(
-    *words: str | Path,
-    folder: Path = REPOSITORY,
-    python: str = "",
-    env: Mapping[str, str] | None = None,
-) -> str:
+def make(*words: str, env: Mapping[str, str]) -> str:
     """Run `make …` as `make_command` has it, to its good end; what it said on stdout."""
+    ours = clean_environment().items()
+    without = {name: value for name, value in ours if not name.startswith(OF_OUR_OWN_RUN)}
     done = subprocess.run(
-        make_command(*words, folder=folder, python=python),
-        env=make_environment() | dict(env or {}),
+        make_command(*words),
+        env=without | dict(env),
         stdin=subprocess.DEVNULL,
         check=False,
         capture_output=True,
@@ -50,7 +33,6 @@ def make(
     return done.stdout
 
 
-def in_the_environment_of_make(env: Mapping[str, str] | None = None) -> dict[str, str]:
+def in_the_environment_of_make(**env: str) -> dict[str, str]:
     """For a process of `Processes`, whose environment can only be added to: what we emptied."""
-    ours = dict.fromkeys((name for name in os.environ if name.startswith(OF_OUR_OWN_RUN)), "")
-    return ours | dict(env or {})
+    return dict.fromkeys((each for each in os.environ if each.startswith(OF_OUR_OWN_RUN)), "") | env

@@ -8,7 +8,6 @@ import asyncio
 import ssl
 from base64 import b64decode
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -67,41 +66,21 @@ class _Review(msgspec.Struct, rename="camel"):
     response: WebhookVerdict
 
 
-@dataclass(frozen=True, slots=True)
-class Hook:
-    """One webhook of one configuration."""
-
-    spec: Json
-    """The webhook's entry."""
-
-    @property
-    def name(self) -> str:
-        return str(self.spec["name"])
-
-    @property
-    def ignores_failures(self) -> bool:
-        return bool(self.spec.get("failurePolicy") == "Ignore")
-
-    def concerns(
-        self, operation: Operation, item: Json | None, namespace_labels: Mapping[str, str]
-    ) -> bool:
-        """Whether it is to be asked about a request, but for its conditions."""
-        if not any(_rule_fits(rule, operation) for rule in self.spec.get("rules") or []):
-            return False
-        if not matches_labels(self.spec.get("namespaceSelector") or {}, namespace_labels):
-            return False
-        selector = self.spec.get("objectSelector") or {}
-        objects = [one for one in (item, operation.old) if one is not None]
-        return any(matches_labels(selector, labels_of(one)) for one in objects)
-
-    def conditions_hold(self, operation: Operation, item: Json | None) -> bool:
-        """Whether its match conditions let the request reach it (CelError if one has no value)."""
-        request = operation.as_request()
-        scope = {"object": item, "oldObject": operation.old, "request": request}
-        return all(
-            compile_expression(condition["expression"]).holds(scope)
-            for condition in self.spec.get("matchConditions") or []
-        )
+def _concerns(
+    hook: Json, operation: Operation, item: Json | None, namespace_labels: Mapping[str, str]
+) -> bool:
+    """Whether a webhook is asked about a request (CelError if a condition has no value)."""
+    if not any(_rule_fits(rule, operation) for rule in hook.get("rules") or []):
+        return False
+    if not matches_labels(hook.get("namespaceSelector") or {}, namespace_labels):
+        return False
+    selector = hook.get("objectSelector") or {}
+    objects = [one for one in (item, operation.old) if one is not None]
+    scope = {"object": item, "oldObject": operation.old, "request": operation.as_request()}
+    return any(matches_labels(selector, labels_of(one)) for one in objects) and all(
+        compile_expression(condition["expression"]).holds(scope)
+        for condition in hook.get("matchConditions") or []
+    )
 
 
 def _rule_fits(rule: Json, operation: Operation) -> bool:
@@ -147,7 +126,7 @@ class WebhookClient:
         self._services = services
         self._clients: dict[str, httpx2.AsyncClient] = {}
 
-    async def review(self, hook: Hook, operation: Operation, item: Json | None) -> WebhookVerdict:
+    async def review(self, hook: Json, operation: Operation, item: Json | None) -> WebhookVerdict:
         """Ask a webhook; CallFailed for no answer, or one that a real API server refuses."""
         uid = str(uuid4())
         request: Json = {"uid": uid} | operation.as_request()
@@ -166,9 +145,9 @@ class WebhookClient:
             raise CallFailed(f"received invalid webhook response: {problem}")
         return verdict
 
-    async def _post(self, hook: Hook, body: bytes) -> bytes:
-        seconds = hook.spec.get("timeoutSeconds", 10)
-        config = hook.spec["clientConfig"]
+    async def _post(self, hook: Json, body: bytes) -> bytes:
+        seconds = hook.get("timeoutSeconds", 10)
+        config = hook["clientConfig"]
         url = config.get("url") or _service_url(config["service"])
         url, host = f"{url}?timeout={seconds}s", urlsplit(url).hostname or ""
         dialled = httpx2.URL(url)
@@ -237,34 +216,31 @@ class Admission:
         await asyncio.gather(*(self._query(hook, operation, item) for hook in hooks))
 
     async def _query(
-        self, hook: Hook, operation: Operation, item: Json | None
+        self, hook: Json, operation: Operation, item: Json | None
     ) -> WebhookVerdict | None:
         """A webhook's consent; None where it isn't asked, or fails and may. StatusError if not."""
-        if not self._concerns(hook, operation, item):
+        namespace = self._store.get(NAMESPACES, operation.namespace)
+        if not _concerns(hook, operation, item, labels_of(namespace)):
             return None
         try:
             verdict = await self._client.review(hook, operation, item)
         except CallFailed as error:
-            text = f'failed calling webhook "{hook.name}": {error}'
-            _log.warning("webhook-call-failed", open=hook.ignores_failures, problem=text)
-            if not hook.ignores_failures:
+            text = f'failed calling webhook "{hook["name"]}": {error}'
+            is_open = hook.get("failurePolicy") == "Ignore"
+            _log.warning("webhook-call-failed", open=is_open, problem=text)
+            if not is_open:
                 raise internal(text) from error
             return None
         operation.call.trail.warnings |= dict.fromkeys(verdict.warnings)
         if not verdict.allowed:
-            raise refusal(hook.name, verdict.status)
+            raise refusal(hook["name"], verdict.status)
         return verdict
 
-    def _concerns(self, hook: Hook, operation: Operation, item: Json | None) -> bool:
-        namespace = self._store.get(NAMESPACES, operation.namespace)
-        is_meant = hook.concerns(operation, item, labels_of(namespace))
-        return is_meant and hook.conditions_hold(operation, item)
-
-    def _hooks(self, resource: Resource, operation: Operation) -> list[Hook]:
+    def _hooks(self, resource: Resource, operation: Operation) -> list[Json]:
         if operation.call.target.resource in _UNREVIEWED:
             return []
         return [
-            Hook(webhook)
+            webhook
             for configuration in self._store.all(resource)  # in the order of their names
             for webhook in configuration.get("webhooks") or []
         ]

@@ -66,12 +66,6 @@ class Faults:
         answer = Response(code, StatusError(code, message).body(), headers)
         return self.answering(lambda _: answer, count=count, matches=matches)
 
-    def replaying(
-        self, body: bytes, *, count: int | None = None, matches: Matches
-    ) -> contextlib.AbstractContextManager[None]:
-        """Answer matching requests with these bytes, such as a recorded list."""
-        return self.answering(lambda _: Response(200, body), count=count, matches=matches)
-
     async def before(self, request: Request) -> Response | None:
         """The answer of a fault that is switched on for this request; None without one."""
         for burst in reversed(self._bursts):

@@ -4,15 +4,13 @@ Names, offsets and bits are those of Linux's `drivers/fpga/dfl.h`, `dfl-fme-*.c`
 A fault is a method or an attribute of the feature that has it.
 """
 
-import re
 import time
-from typing import ClassVar, Final
+from typing import ClassVar
+
+from simulator.driver import RAW
 
 AFU, PRIVATE, FIU = 1, 3, 4
 """Types of a device feature header."""
-
-RAW: Final = re.compile(rb"synthetic bitstream of ([0-9a-f]{32})\n")
-"""What the hardware takes for a bitstream; `simulator.driver.raw_bitstream` makes one."""
 
 
 class Feature:

@@ -266,12 +266,6 @@ def test_domains_are_allowed_one_by_one(tmp_path: Path) -> None:
     assert checked(tmp_path, "--resource-domain", "nec.com")[1:] == ([], ["vector-engine"])
 
 
-def test_a_folder_that_can_not_be_read_is_no_answer(tmp_path: Path) -> None:
-    done = run("check", "device-types", tmp_path / "gone")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "gone: No such file or directory" in done.stderr
-
-
 FAULTY = """\
 apiVersion: accelbind.dev/v1alpha1
 kind: DeviceType

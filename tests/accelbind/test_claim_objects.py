@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from accelbind.claim_objects import read_claim_objects
-from simulator.apiserver.http_server import Response
 from simulator.apiserver.standin import ApiServerStandIn
+from tests.accelbind.doctor.answers import answering, one
 from tests.accelbind.running import Done, run_process
 from tests.services.building import accelerator, container, pod
 
@@ -109,10 +109,8 @@ async def test_commands_say_which_claims_no_pod_gets(tmp_path: Path) -> None:
 
     async with ApiServerStandIn(tmp_path) as api:
         # No webhook is registered, so the pod is evaluated.
-        with api.faults.answering(
-            lambda _: Response(201, b'{"status": {"allowed": false}}'),
-            matches=lambda request: request.path.endswith("selfsubjectaccessreviews"),
-        ):
+        reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        with answering(api, one(reviews, {"status": {"allowed": False}})):
             api.put(accelerator("both", "", target={"claimTemplate": "pair"}))
             await everywhere("ResourceClaimTemplate pair does not exist in namespace default")
             api.put(template(of("gpu")))

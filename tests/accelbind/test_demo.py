@@ -51,17 +51,6 @@ def test_a_pod_of_the_demo_gets_the_device_of_a_vendor(tmp_path: Path) -> None:
     assert "device type other matches nothing: no USB device of vendor 2c7d" in done.stderr
 
 
-def test_what_the_demo_can_not_serve_is_said_at_once(tmp_path: Path) -> None:
-    (tmp_path / "modem.yaml").write_text(MODEM)
-    for arguments, text in (
-        (("--device-types", tmp_path, "--root", tmp_path), "no device type has a device below"),
-        (("--device-types", tmp_path, "-f", tmp_path), "has pods of its own"),
-        (("--root", tmp_path), "--root goes with --device-types"),
-    ):
-        done = run("demo", *arguments)
-        assert (done.returncode, text in done.stderr) == (2, True), done.stderr
-
-
 def test_an_interrupted_demo_leaves_nothing(processes: Processes, short_dir: Path) -> None:
     """While it starts; tests/docs/test_kept ends one that is kept."""
     demo = start(processes, short_dir)

@@ -1,5 +1,6 @@
-"""DeviceClasses and templates, and what an allocator makes of them."""
+"""DeviceClasses and templates, and the devices that satisfy their selectors."""
 
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,7 +13,7 @@ from services.devices.model import Card, Contents, Device, Inventory, PluginMode
 from services.devices.types.load import load_types
 from services.mappings.model import Mapping, parse
 from services.names import OPENCL_AFU
-from tests.accelbind.allocator import Allocator, Published
+from simulator.apiserver.crd import compile_expression
 from tests.services.building import function, region
 from tests.services.cards import AF_NLB0, BAD, INTERFACE, NLB0, NLB3, REGION, advertise, card, port
 from tests.support import REPOSITORY
@@ -26,15 +27,31 @@ def classes(*mappings: Mapping) -> list[dict[str, Any]]:
     return [*fpga_classes((of, name) for of, name in named if of is not None)]
 
 
-def cluster(devices: Iterable[DraDevice], classes: Iterable[dict[str, Any]]) -> Allocator:
-    """What a scheduler knows: these devices, one of another driver, and the classes."""
-    published = [
-        Published(DRIVER, each)
-        for part in devices_of_slices(devices, taints=True)
-        for each in slice_spec(NODE, Slice(NODE, 1, 1, part))["devices"]
-    ]
+def chosen(devices: Iterable[DraDevice], *selecting: dict[str, Any]) -> list[str]:
+    """The devices without taints that satisfy all selectors; one of another driver is beside."""
+    parts = devices_of_slices(devices, taints=True)
+    slices = (slice_spec(NODE, Slice(NODE, 1, 1, part))["devices"] for part in parts)
+    published = [(DRIVER, each) for part in slices for each in part]
     gpu = {"name": "gpu-0", "attributes": {"model": {"string": "a100"}}}
-    return Allocator([*published, Published("gpu.example.com", gpu)], classes)
+    expressions = [
+        compile_expression(selector["cel"]["expression"])
+        for each in selecting
+        for selector in each.get("selectors") or ()
+    ]
+    return [
+        each["name"]
+        for driver, each in [*published, ("gpu.example.com", gpu)]
+        if not each.get("taints")
+        and all(one.holds({"device": as_cel(driver, each)}) for one in expressions)
+    ]
+
+
+def as_cel(driver: str, device: dict[str, Any]) -> dict[str, Any]:
+    attributes = defaultdict[str, dict[str, Any]](dict)
+    for name, value in device["attributes"].items():
+        domain, _, short = name.rpartition("/")
+        (attributes[domain or driver][short],) = value.values()
+    return {"driver": driver, "attributes": dict(attributes), "capacity": {}}
 
 
 def of_cards(*cards: Card, programmed: Contents | None = None) -> tuple[DraDevice, ...]:
@@ -42,8 +59,14 @@ def of_cards(*cards: Card, programmed: Contents | None = None) -> tuple[DraDevic
     return dra_devices(advertise(inventory, PluginMode.REGION), inventory, programmed or {})
 
 
-def template_results(known: Allocator, mapping: Mapping) -> list[str] | None:
-    return known.allocated(claim_template(mapping)["spec"]["spec"]["devices"])
+def alternatives(mapping: Mapping, devices: Iterable[DraDevice]) -> dict[str, list[str]]:
+    """The devices for each alternative of a mapping's template, the best first."""
+    (request,) = claim_template(mapping)["spec"]["spec"]["devices"]["requests"]
+    (of,) = classes(mapping)
+    assert {each["deviceClassName"] for each in request["firstAvailable"]} == {
+        of["metadata"]["name"]
+    }
+    return {each["name"]: chosen(devices, of["spec"], each) for each in request["firstAvailable"]}
 
 
 NLB0_AF = parse(function("nlb0", "af"))
@@ -82,54 +105,48 @@ def test_a_region_that_its_workload_programs_has_the_resource_only_if_no_other_c
     assert "extendedResourceName" not in second["spec"]
 
 
-def test_pods_of_today_get_their_devices() -> None:
+def test_pods_of_today_get_devices_that_are_healthy() -> None:
     cards = [card(0), card(1, port("dfl-port.1", NLB3)), card(2, port("dfl-port.2", NLB0, BAD))]
-    known = cluster(of_cards(*cards), classes(NLB0_AF, NLB0_REGION))
-    assert known.requested(AF_NLB0) == ["fpga-0000-5e-00-0 (r)"]
-    assert known.requested(AF_NLB0) is None  # the third one is unhealthy
-    assert known.requested(REGION) == ["fpga-0000-5f-00-0 (r)"]
+    loaded, regions = classes(NLB0_AF, NLB0_REGION)
+    assert chosen(of_cards(*cards), loaded["spec"]) == ["fpga-0000-5e-00-0"]
+    both = ["fpga-0000-5e-00-0", "fpga-0000-5f-00-0"]
+    assert chosen(of_cards(*cards), regions["spec"]) == both
 
 
 def test_a_template_prefers_a_loaded_region_then_a_blank_one() -> None:
     cards = [card(0, port("dfl-port.0", NLB3)), card(1, port("dfl-port.1", NLB0)), card(2)]
     programmed = {"dfl-port.0": ""}  # as card(2), which is named after its port 2
-    known = cluster(of_cards(*cards, programmed=programmed), classes(NLB0_REGION))
-    assert template_results(known, NLB0_REGION) == ["fpga-0000-5f-00-0 (fpga/loaded)"]
-    assert template_results(known, NLB0_REGION) == ["fpga-0000-60-00-0 (fpga/loaded)"]
-    assert template_results(known, NLB0_REGION) == ["fpga-0000-5e-00-0 (fpga/blank)"]
-    assert template_results(known, NLB0_REGION) is None
-    other = cluster(of_cards(cards[0]), classes(NLB0_REGION))
-    assert template_results(other, NLB0_REGION) == ["fpga-0000-5e-00-0 (fpga/any)"]
+    first, second, third = (f"fpga-0000-{bus}-00-0" for bus in ("5e", "5f", "60"))
+    found = alternatives(NLB0_REGION, of_cards(*cards, programmed=programmed))
+    assert [*found.items()] == [
+        *(("loaded", [second, third]), ("blank", [first])),
+        ("any", [first, second, third]),
+    ]
 
 
 def test_an_opencl_program_is_known_by_its_id() -> None:
-    mapping = parse(function("cl", "region", afu=PROGRAM))
     cards = [card(0), card(1, port("dfl-port.1", OPENCL_AFU))]
-    programmed = {"dfl-port.1": PROGRAM}
-    known = cluster(of_cards(*cards, programmed=programmed), classes(mapping))
-    assert template_results(known, mapping) == ["fpga-0000-5f-00-0 (fpga/loaded)"]
+    devices = of_cards(*cards, programmed={"dfl-port.1": PROGRAM})
+    found = alternatives(parse(function("cl", "region", afu=PROGRAM)), devices)
+    assert (found["loaded"], found["blank"]) == (["fpga-0000-5f-00-0"], [])
 
 
 @pytest.mark.parametrize("mapping", [NLB0_AF, OWN])
 def test_a_template_of_another_mode_requests_its_class(mapping: Mapping) -> None:
-    known = cluster(of_cards(card()), classes(mapping))
-    assert template_results(known, mapping) == ["fpga-0000-5e-00-0 (fpga)"]
+    (of,) = classes(mapping)
+    (request,) = claim_template(mapping)["spec"]["spec"]["devices"]["requests"]
+    assert request == {"name": "fpga", "exactly": {"deviceClassName": of["metadata"]["name"]}}
+    assert chosen(of_cards(card()), of["spec"]) == ["fpga-0000-5e-00-0"]
 
 
-def test_eight_vector_engines_are_allocated_beside_fpgas() -> None:
-    (of,) = (
-        each
-        for each in load_types(REPOSITORY / "manifests/device-types").types
-        if each.name == "nec-vector-engine"
-    )
-    engines = [
-        Device(str(n), of.resource, type=of.name, attributes=(("state", 1), ("osState", 0)))
-        for n in range(8)
-    ]
-    inventory = Inventory((card(0), card(1)))
-    offer = advertise(inventory, PluginMode.REGION, types=engines)
+def test_vector_engines_and_fpgas_have_classes_of_their_own() -> None:
+    types = load_types(REPOSITORY / "manifests/device-types").types
+    (of,) = (each for each in types if each.name == "nec-vector-engine")
+    engine = Device("0", of.resource, type=of.name, attributes=(("state", 1), ("osState", 0)))
+    inventory = Inventory((card(0),))
+    offer = advertise(inventory, PluginMode.REGION, types=[engine])
     devices = dra_devices(offer, inventory, {})
-    known = cluster(devices, [*classes(NLB0_AF, NLB0_REGION), type_class(of)])
-    assert len(known.requested(of.resource, 8) or ()) == 8
-    assert known.requested(of.resource) is None
-    assert len(known.requested(REGION, 2) or ()) == 2
+    (regions,) = classes(NLB0_REGION)
+    assert chosen(devices, type_class(of)["spec"]) == ["nec-vector-engine-0"]
+    assert chosen(devices, regions["spec"]) == ["fpga-0000-5e-00-0"]
+    assert type_class(of)["spec"]["extendedResourceName"] == of.resource

@@ -64,13 +64,6 @@ def test_a_node_has_classes_for_its_regions_and_what_is_in_them(tmp_path: Path) 
     assert printed(found)[2]["metadata"]["name"] == f"region-{A10_INTERFACE}"
 
 
-def test_nothing_to_make_a_class_for_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "sys").mkdir()
-    done = run("dra", "classes", "--node", "--root", tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "nothing to make a DeviceClass for" in done.stderr
-
-
 def test_a_template_is_printed_for_a_mapping(maps: Path) -> None:
     (made,) = printed(run("dra", "template", "nlb0", "--mappings", maps))
     assert made["metadata"] == {"name": "nlb0", "namespace": "default"}

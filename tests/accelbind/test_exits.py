@@ -23,7 +23,7 @@ PORT: Final = "dfl-port.0"
 STORE: Final = ("--bitstreams", "STORE")
 """Words in capitals stand for files and folders of the test, see `given`."""
 
-TABLE: Final = (
+TABLE: Final[tuple[tuple[Any, ...], ...]] = (
     ("names region " + "ab" * 16, 0),
     ("names region x", 2),
     ("names af x y", 2),
@@ -40,14 +40,19 @@ TABLE: Final = (
     (f"check mappings EMPTY --pods {POD}", 1),
     (f"check mappings {MAPPINGS} --domain x --accelerator-domain x", 2),
     (("check", "mappings", *NO_CONFIG), 2),
+    ("check mappings", 2, "no cluster is known: set --kubeconfig, $KUBECONFIG or --api-server"),
+    ("check mappings --api-server https://a", 2),
     (("check", "mappings", *NO_SERVER), 2),
     (f"check device-types {REPOSITORY}/manifests/device-types", 0),
     (f"check device-types {MAPPINGS}", 1),
-    ("check device-types /nowhere", 2),
+    ("check device-types /nowhere", 2, "nowhere: No such file or directory"),
     ("check device-types EMPTY --resource-domain fpga.intel.com", 2),
     ("devices --root EMPTY --files", 0),
     ("devices --root /nonexist", 2),
     ("devices --mode none --device-types /nonexist", 2),
+    ("devices --cluster --watch", 2, "--cluster"),
+    ("devices --cluster --root /x", 2, "--cluster"),
+    ("devices --unhealthy", 2, "--cluster"),
     ("doctor --node --root EMPTY --kubelet-dir EMPTY", 1),
     (("doctor", "--cluster", *NO_CONFIG), 2),
     (("doctor", "--cluster", *NO_SERVER), 2),
@@ -85,32 +90,45 @@ TABLE: Final = (
     (f"fpga clear-errors {PORT} --root CARDS", 0),
     (("fpga", "assign", "dfl-fme.0", *CARDS), 1),
     (("fpga", "release", "dfl-fme.0", *CARDS), 1),
+    (
+        *(("fpga", "release", "dfl-fme.0", "--port", "4294967296", *CARDS), 4),
+        "no port has a number beyond 4294967295",
+    ),
+    ("fpga list --root CARDS -n team-a", 2, "--namespace"),
     (("ui", *NO_CONFIG), 2),
     ("demo -f /nowhere", 2),
     ("demo --mappings nope", 2),
+    ("demo --device-types EMPTY --root EMPTY", 2, "no device type has a device below"),
+    ("demo --device-types EMPTY -f EMPTY", 2, "has pods of its own"),
+    ("demo --root EMPTY", 2, "--root goes with --device-types"),
     ("plugin --mode nope", 2),
     ("webhook --mappings EMPTY", 2),
     (("dra", "classes", *NO_CONFIG), 2),
+    ("dra classes --names --mappings EMPTY", 2, "--names excludes --mappings"),
+    ("dra classes --mappings EMPTY", 2, "nothing to make a DeviceClass for"),
     ("dra template nope --mappings EMPTY", 2),
     ("dra release nope --state-dir EMPTY", 2),
 )
-ROWS: Final = [
-    (words.split() if isinstance(words, str) else [*words], code) for words, code in TABLE
+ROWS: Final[list[tuple[list[str], int, str]]] = [
+    (words.split() if isinstance(words, str) else [*words], code, "".join(said))
+    for words, code, *said in TABLE
 ]
 
 
-def commands(command: Any, words: str) -> Iterator[str]:
+def commands(command: Any, words: str) -> Iterator[tuple[str, Any]]:
     """The command, or those within it, by the words that are typed."""
     below = getattr(command, "commands", None)
     if not below:
-        yield words
+        yield words, command
     for name, each in (below or {}).items():
         yield from commands(each, f"{words} {name}")
 
 
+KNOWN: Final = dict(each for name in cli.COMMANDS for each in commands(cli.load(name), name))
+
+
 def test_the_table_has_every_command() -> None:
-    known = {words for name in cli.COMMANDS for words in commands(cli.load(name), name)}
-    assert {words for words in known if not any(has(row, words) for row, _ in ROWS)} == set()
+    assert {words for words in KNOWN if not any(has(row, words) for row, *_ in ROWS)} == set()
 
 
 def has(row: list[str], command: str) -> bool:
@@ -137,14 +155,22 @@ def given(tmp_path: Path, short_dir: Path) -> dict[str, str]:
     return {name: str(path) for name, path in paths.items()}
 
 
-@pytest.mark.parametrize(("words", "code"), ROWS, ids=[" ".join(row[:4]) for row, _ in ROWS])
+@pytest.mark.parametrize(
+    ("words", "code", "said"), ROWS, ids=[" ".join(row[:4]) for row, *_ in ROWS]
+)
 def test_a_command_answers_yes_no_or_that_it_cannot_say(
-    given: dict[str, str], words: list[str], code: int
+    given: dict[str, str], words: list[str], code: int, said: str
 ) -> None:
     filled = [given.get(word, word) for word in words]
+    (command,) = [each for name, each in KNOWN.items() if has(words, name)]
+    as_json = any("-o" in each.opts for each in command.params)
     with DriverStandIn(Path(given["CARDS"])):
-        done = run(*filled, "-o", "json", driver_calls=SimulatedCalls())
-    assert done.returncode == code, done
+        flags = ("-o", "json") if as_json else ()
+        done = run(*filled, *flags, driver_calls=SimulatedCalls())
+    assert (done.returncode, said in done.stderr) == (code, True), done
+    if not as_json:
+        assert done.stderr.startswith("error: ")
+        return
     document = json.loads(done.stdout or done.stderr)
     assert document["version"] == 1
     assert ("error" in document) == (done.stdout == "")

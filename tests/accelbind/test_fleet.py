@@ -252,13 +252,3 @@ async def test_missing_rights_are_told_and_the_rest_is_shown(
         async with ClusterClient(api.access) as client:
             with pytest.raises(ClusterError, match="403"):
                 await read_fleet(client)
-
-
-@pytest.mark.parametrize(
-    "flags",
-    [["--cluster", "--watch"], ["--cluster", "--root", "/x"], ["--unhealthy"], ["-o", "wide"]],
-)
-def test_options_of_a_node_and_of_a_cluster_do_not_mix(flags: list[str]) -> None:
-    done = run("devices", *flags)
-    assert done.returncode == 2
-    assert "--cluster" in done.stderr

@@ -229,9 +229,3 @@ def test_an_address_excludes_flags_for_kubectl() -> None:
     with pytest.raises(InvalidSettings, match="--api-server excludes"):
         Target("unix:/s", context="c")
     assert run("check", "mappings", "--api-server", "https://a").returncode == 2
-
-
-def test_no_cluster_at_all_is_said_with_what_to_set() -> None:
-    done = run("check", "mappings")
-    assert done.returncode == 2
-    assert "no cluster is known: set --kubeconfig, $KUBECONFIG or --api-server" in done.stderr

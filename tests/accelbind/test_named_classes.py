@@ -9,7 +9,7 @@ import yaml
 
 from accelbind.named_classes import NamedClass, named_classes, quotas
 from simulator.apiserver.standin import ApiServerStandIn
-from tests.accelbind.running import run, run_process
+from tests.accelbind.running import run_process
 from tests.accelbind.test_claim_objects import device_class, either, of, template
 from tests.services.building import accelerator, index
 
@@ -129,8 +129,3 @@ async def test_the_command_reads_the_cluster(tmp_path: Path) -> None:
     assert ("DeviceClass", None) in found
     assert ("ResourceQuota", "team") in found
     assert ("ResourceQuota", "default") not in found
-
-
-def test_names_are_those_of_a_cluster(tmp_path: Path) -> None:
-    done = run("dra", "classes", "--names", "--mappings", tmp_path)
-    assert (done.returncode, "--names excludes --mappings" in done.stderr) == (2, True)

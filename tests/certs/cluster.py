@@ -59,19 +59,6 @@ def secret(api: ApiServerStandIn, name: str) -> dict[str, bytes]:
     return {key: base64.b64decode(text) for key, text in (item.get("data") or {}).items()}
 
 
-def edit_secret(api: ApiServerStandIn, name: str, **changes: bytes | None) -> None:
-    """Edit a Secret by hand; keys are spelt with `_` for `.`, and None takes one out."""
-    item = api.get("Secret", name, NAMESPACE)
-    assert item is not None
-    data = dict(item.get("data") or {})
-    for spelt, value in changes.items():
-        key = spelt.replace("_", ".")
-        data.pop(key, None)
-        if value is not None:
-            data[key] = base64.b64encode(value).decode()
-    api.put(item | {"data": data})
-
-
 def bundles(api: ApiServerStandIn) -> list[bytes]:
     """The bundles in all entries of the configurations."""
     entries: list[dict[str, Any]] = []

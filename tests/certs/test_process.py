@@ -1,13 +1,14 @@
 """`accelbind certs run` as real processes beside an API server."""
 
 import asyncio
+import base64
 import json
 from pathlib import Path
 
 from accelbind.plain_port import PlainPort
 from certs.authority import create_authority, utc_now
 from simulator.apiserver.standin import ApiServerStandIn
-from tests.certs.cluster import MUTATING, bundles, configuration, edit_secret, empty_secret
+from tests.certs.cluster import MUTATING, bundles, configuration, empty_secret
 from tests.certs.memory import CA, NAMESPACE, rebuilt
 from tests.support import Processes, eventually_async
 
@@ -45,7 +46,8 @@ async def test_errors_make_it_not_ready_until_they_are_over(
 
     # A CA that only a person can remove.
     theirs = rebuilt(create_authority(utc_now()), "company")
-    edit_secret(api, CA, ca_crt=theirs.certificate.pem)
+    data = {"ca.crt": base64.b64encode(theirs.certificate.pem).decode()}
+    api.put(empty_secret(CA) | {"data": data})
     reason = f"Secret {NAMESPACE}/{CA}: ca.crt: accelbind has not created this CA: CN=company"
     await eventually_async(lambda: reports(reason), what=reason)
     api.put(empty_secret(CA))

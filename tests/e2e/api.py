@@ -99,12 +99,7 @@ class Api(Client):
 
     def serves(self, api_version: str, plural: str) -> bool:
         root = "/apis" if "/" in api_version else "/api"
-        try:
-            found = self.ask("GET", f"{root}/{api_version}")
-        except Refused as error:
-            if error.code == 404:
-                return False
-            raise
+        found = self._found(f"{root}/{api_version}") or {"resources": ()}
         return plural in {each["name"] for each in found["resources"]}
 
     def create(self, item: Json, *, dry_run: bool = False) -> Json:
@@ -112,25 +107,23 @@ class Api(Client):
         params = {"dryRun": "All"} if dry_run else {}
         return self.ask("POST", place_of(item).path, params=params, body=item)
 
-    def find(self, place: Place, name: str) -> Json | None:
+    def _found(self, path: str, **params: str) -> Json | None:
         try:
-            return self.ask("GET", f"{place.path}/{name}")
+            return self.ask("GET", path, params=params)
         except Refused as error:
             if error.code == 404:
                 return None
             raise
+
+    def find(self, place: Place, name: str) -> Json | None:
+        return self._found(f"{place.path}/{name}")
 
     def get(self, place: Place, name: str) -> Json:
         return self.ask("GET", f"{place.path}/{name}")
 
     def list(self, place: Place, **params: str) -> list[Json]:
         """Objects of a kind; none of one that isn't served."""
-        try:
-            items: list[Json] = self.ask("GET", place.path, params=params)["items"] or []
-        except Refused as error:
-            if error.code == 404:
-                return []
-            raise
+        items: list[Json] = (self._found(place.path, **params) or {}).get("items") or []
         return items
 
     def patch(self, place: Place, name: str, change: Json) -> Json:

@@ -281,13 +281,6 @@ class Hosts:
 
     # Plugin
 
-    def start_driver(self) -> None:
-        """Start what stands for the cards' driver: the kernel has none for them."""
-        self.running["driver"] = self.processes.start(
-            python_module("simulator.driver", "--root", self.root), name="driver"
-        )
-        self.running["driver"].wait_for_output("ready")
-
     def serve(self, mode: str) -> None:
         """Have the plugin serve in a mode, and wait until the node offers all that it should."""
         if self.mode != mode:
@@ -458,7 +451,10 @@ def hosts_of(cluster: Cluster, namespace: str) -> Iterator[Hosts]:
         hosts = Hosts(cluster, namespace, work, root, rack, processes, host)
         stack.callback(lambda: list(processes.close()))
         stack.callback(hosts.leave)
-        hosts.start_driver()
+        # In the place of the cards' driver: the kernel has none for them.
+        driver = processes.start(python_module("simulator.driver", "--root", root), name="driver")
+        driver.wait_for_output("ready")
+        hosts.running["driver"] = driver
         hosts.start_certificates()
         tls = stack.enter_context(mounted(cluster, namespace, work / "tls"))
         hosts.start_plugin("af")

@@ -135,10 +135,12 @@ class Pods:
             self.try_out(item)
         return caught.value
 
-    def create(self, item: Json) -> Json:
+    def create(self, item: Json) -> str:
+        """Create a pod, or a Deployment, and give its name."""
         if item["kind"] == "Deployment":
             self._deployments.append(item["metadata"]["name"])
-        return self.cluster.api.create(self.fitted(item))
+        name: str = self.cluster.api.create(self.fitted(item))["metadata"]["name"]
+        return name
 
     def admitted(self, item: Json) -> Json:
         """The same for a pod that must be admitted, once everybody has heard of its mapping.
@@ -160,8 +162,7 @@ class Pods:
     def start(self, item: Json) -> str:
         """Create a pod as soon as it is admitted, and give its name."""
         self.admitted(item)
-        name: str = self.create(item)["metadata"]["name"]
-        return name
+        return self.create(item)
 
     # Waiting
 
@@ -209,6 +210,17 @@ class Pods:
             assert words in text, text
 
         until(look, seconds=self.patience, what=f'pod {name} to say "{words}"')
+
+    def claims(self) -> list[Json]:
+        place = Place("resource.k8s.io/v1", "ResourceClaim", self.namespace)
+        return self.cluster.api.list(place)
+
+    def until_unclaimed(self) -> None:
+        def look() -> None:
+            left = [each["metadata"]["name"] for each in self.claims()]
+            assert not left, str(left)
+
+        until(look, seconds=self.patience, what="the end of all claims")
 
     def labelled(self, **labels: str) -> list[Json]:
         selector = ",".join(f"{key}={value}" for key, value in labels.items())

@@ -1,23 +1,20 @@
 """The stand-ins as a cluster of one node, and the settings with which the suite meets it."""
 
 import contextlib
-import json
-import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support import Process, eventually, python_module
+from simulator.demo.stage import Stage, temporary_folder
 
 NODE = "simulated"
-START_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Simulator:
     folder: Path
-    kubelet: Process
+    kubelet: int
+    """Its process."""
 
     @property
     def api_server(self) -> str:
@@ -32,7 +29,7 @@ class Simulator:
             "NODE_NAME": NODE,
             "KUBELET_DIR": str(self.folder / "k"),
             "POD_LOGS_DIR": str(self.folder / "k" / "pod-logs"),
-            "KUBELET_RESTART": f"kill -HUP {self.kubelet.pid}",
+            "KUBELET_RESTART": f"kill -HUP {self.kubelet}",
             "PATIENCE": "120",
         }
 
@@ -40,26 +37,18 @@ class Simulator:
 @contextlib.contextmanager
 def simulated() -> Iterator[Simulator]:
     """Start API server and kubelet in a temporary folder, and end them."""
-    folder = Path(tempfile.mkdtemp(prefix="ab-", dir="/tmp"))  # short, for the sockets in it
-    api, ready = folder / "api", folder / "kubelet.ready"
-    with contextlib.ExitStack() as stack:
-        stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        server = Process(
-            python_module("simulator.apiserver", "--dir", api, "--ports-file", folder / "ports"),
-            folder=folder,
-            name="api-server",
-        )
-        stack.callback(server.kill)
-        server.ports(folder / "ports", timeout=START_SECONDS)
-        kubelet = Process(
-            python_module(
-                "simulator.kubelet",
-                *("--dir", folder / "k", "--node-name", NODE, "--retry-seconds", "0.5"),
-                *("--api-server", f"unix:{api}/api.sock", "--ready-file", ready),
-            ),
-            folder=folder,
-            name="kubelet",
-        )
-        stack.callback(kubelet.kill)
-        eventually(lambda: ready.exists() and json.loads(ready.read_text()), timeout=START_SECONDS)
-        yield Simulator(folder, kubelet)
+    with temporary_folder() as folder:
+        stage, api, ready = Stage(folder), folder / "api", folder / "ready"
+        try:
+            ports = ("--ports-file", folder / "ports")
+            stage.start("api-server", "simulator.apiserver", "--dir", api, *ports)
+            stage.announced(folder / "ports", "the API server")
+            kubelet = stage.start(
+                *("kubelet", "simulator.kubelet", "--dir", folder / "k", "--node-name", NODE),
+                *("--retry-seconds", "0.5", "--api-server", f"unix:{api}/api.sock"),
+                *("--ready-file", ready),
+            )
+            stage.announced(ready, "the kubelet")
+            yield Simulator(folder, kubelet.process.pid)
+        finally:
+            stage.kill()

@@ -107,7 +107,7 @@ async def test_the_deployed_suite_is_tested_too(
         before = [each["metadata"]["name"] for each in api.objects("Namespace")]
         process = processes.start(
             make_command("e2e", f"API_SERVER={api.address}"),
-            env=in_the_environment_of_make({"PATIENCE": "120"}),
+            env=in_the_environment_of_make(PATIENCE="120"),
             name="e2e",
         )
         assert await asyncio.to_thread(process.wait, 400) == 0, process.transcript()

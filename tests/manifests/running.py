@@ -13,8 +13,6 @@ from simulator.apiserver.standin import ApiServerStandIn, Options
 from tests.manifests.rendering import NAMESPACE, WEBHOOK_KINDS, Json, rendered
 from tests.support import Process, Processes, eventually_async
 
-PATIENCE = 90.0
-"""Seconds for a process to start, on a machine that is busy with others."""
 WEBHOOK = f"accelbind-webhook.{NAMESPACE}.svc"
 TLS_SECRET = "accelbind-webhook-tls"  # noqa: S105 - its name
 Get: TypeAlias = Callable[[str, str, str], Json | None]
@@ -70,7 +68,7 @@ def start_webhook(processes: Processes, api_server: str, tls: Path, ports: Path)
 def is_ready(port: int) -> bool:
     """Whether a Service would lead to who has this plain port."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=PATIENCE) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=60) as answer:
             return bool(answer.status == 200)
     except OSError:  # HTTPError is one
         return False
@@ -81,13 +79,13 @@ async def webhook(
 ) -> None:
     """The webhook behind its Service, with the certificate of the Secret."""
     tls, file = folder / "tls", folder / "webhook.json"
-    await eventually_async(lambda: mounted(api.get, tls), timeout=PATIENCE)
+    await eventually_async(lambda: mounted(api.get, tls))
     process = start_webhook(processes, api.address, tls, file)
     ports = await asyncio.to_thread(process.ports, file)
     ready = partial(is_ready, ports["metrics"])
-    await eventually_async(lambda: asyncio.to_thread(ready), timeout=PATIENCE)
+    await eventually_async(lambda: asyncio.to_thread(ready))
     services[WEBHOOK] = f"127.0.0.1:{ports['admission']}"
-    await eventually_async(lambda: bundled(api.get), timeout=PATIENCE)
+    await eventually_async(lambda: bundled(api.get))
 
 
 def plugin(

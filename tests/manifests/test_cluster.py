@@ -25,7 +25,7 @@ from tests.manifests.rendering import (
     workloads,
 )
 from tests.manifests.rights import Access, asked, beyond, idle, rights_of
-from tests.manifests.running import PATIENCE, bundled, certs, cluster, mounted, plugin, webhook
+from tests.manifests.running import bundled, certs, cluster, mounted, plugin, webhook
 from tests.plugin.support import AF, REGION, container, functions, pod
 from tests.plugin.test_mode import annotate
 from tests.services.building import function
@@ -39,15 +39,13 @@ async def test_the_webhook_asks_for_what_its_account_may_and_for_all_of_it(
 ) -> None:
     async with cluster(tmp_path) as (api, services):
         keeper = certs(processes, api.address)
-        await eventually_async(lambda: mounted(api.get, tmp_path / "tls"), timeout=PATIENCE)
-        await eventually_async(lambda: bundled(api.get), timeout=PATIENCE)
+        await eventually_async(lambda: mounted(api.get, tmp_path / "tls"))
+        await eventually_async(lambda: bundled(api.get))
         assert keeper.terminate() == 0
         others = asked(api)
         await webhook(processes, api, tmp_path, services)
         rights = rights_of(rendered("base"), "accelbind-webhook")
-        await eventually_async(
-            lambda: not idle(rights, asked(api) - others), timeout=PATIENCE, what="all in use"
-        )
+        await eventually_async(lambda: not idle(rights, asked(api) - others), what="all in use")
         assert beyond(rights, asked(api) - others) == set()
 
 
@@ -57,9 +55,7 @@ async def test_the_certificates_ask_for_what_their_account_may_and_for_all_of_it
     async with cluster(tmp_path) as (api, _):
         certs(processes, api.address)
         rights = rights_of(rendered("base"), "accelbind-certs")
-        await eventually_async(
-            lambda: bundled(api.get) and not idle(rights, asked(api)), timeout=PATIENCE
-        )
+        await eventually_async(lambda: bundled(api.get) and not idle(rights, asked(api)))
         assert beyond(rights, asked(api)) == set()
 
 
@@ -107,7 +103,7 @@ async def test_the_plugin_asks_for_what_its_account_may_and_for_all_of_it(
     ):
         annotate(api, mode)
         process = plugin(processes, short_dir, api, enforced=folder.startswith("components"))
-        await kubelet.until(lambda: kubelet.allocatable.get(resource) == 1, timeout=PATIENCE)
+        await kubelet.until(lambda: kubelet.allocatable.get(resource) == 1)
         named = functions(afu) if mode == "region" else []
         spec = pod("p", container("c", resource, 1, named))
         api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}})
@@ -115,12 +111,12 @@ async def test_the_plugin_asks_for_what_its_account_may_and_for_all_of_it(
         api.put(function("nlb", mode, afu=afu, namespace="ns"))
         await kubelet.settled(await kubelet.admit(spec))
         if afu == NLB3:
-            await eventually_async(partial(reported, api, "ProgrammingFailed"), timeout=PATIENCE)
+            await eventually_async(partial(reported, api, "ProgrammingFailed"))
         annotate(api, "nonsense")
         process.terminate()
         plugin(processes, short_dir, api, enforced=folder.startswith("components"))
-        await eventually_async(partial(reported, api, "ModeAnnotationInvalid"), timeout=PATIENCE)
-        await eventually_async(lambda: not idle(rights, asked(api)), timeout=PATIENCE)
+        await eventually_async(partial(reported, api, "ModeAnnotationInvalid"))
+        await eventually_async(lambda: not idle(rights, asked(api)))
         assert beyond(rights, asked(api)) == set()
 
 

@@ -248,7 +248,7 @@ def test_the_notes_are_a_section_of_the_changelog() -> None:
 
 
 def test_make_kind_runs_the_commands_of_the_quickstart(log: Path) -> None:
-    make("kind")
+    make("kind", env={})
     called = log.read_text()
     documented = {one.plain for one in commands("docs/quickstart.md")}
     for command in documented:

@@ -11,6 +11,7 @@ from typing import Any
 from certs.folder import issue
 from tests.support import Process, accelbind_command
 from tests.webhook.reviews import mapping_yaml
+from webhook.settings import WebhookSettings
 
 HEADERS = {"Content-Type": "application/json", "Accept-Encoding": "gzip"}
 
@@ -83,6 +84,14 @@ def _answer(connection: http.client.HTTPConnection, *request: Any) -> Answer:
         found = connection.getresponse()
         named = {name.lower(): value for name, value in found.getheaders()}
         return Answer(found.status, found.read(), named)
+
+
+def settings(folder: Path, **given: Any) -> WebhookSettings:
+    """Settings of a webhook in this process, with a certificate of its own."""
+    issued = issue(folder / "tls", ["localhost"])
+    files = {"tls_cert": issued.certificate, "tls_key": issued.key}
+    ports = {"host": "127.0.0.1", "port": 0, "metrics_port": 0, "drain_seconds": 0}
+    return WebhookSettings.model_validate({**files, **ports, **given})
 
 
 def start_webhook(folder: Path, *arguments: str | Path, mappings: str = "") -> Webhook:

@@ -9,7 +9,6 @@ from typing import cast
 
 import pytest
 
-from certs.folder import issue
 from services.kube.client import ClusterClient
 from services.mappings.source import ApiServerSource
 from services.process.errors import InvalidSettings
@@ -19,26 +18,15 @@ from tests.services.kube.following import QUICK
 from tests.support import eventually_async
 from tests.webhook.asgi import JSON
 from tests.webhook.reviews import body, pod, response_of
+from tests.webhook.running import settings
 from webhook.app import ENDPOINTS
 from webhook.process import Webhook
-from webhook.settings import WebhookSettings
 from webhook.sources import MappingSource, choose_source, staleness
 
 
 @contextlib.asynccontextmanager
 async def running(api: ApiServerStandIn, folder: Path) -> AsyncIterator[Webhook]:
-    issue(folder / "tls", ["localhost"])
-    webhook = Webhook(
-        WebhookSettings(
-            tls_cert=folder / "tls" / "tls.crt",
-            tls_key=folder / "tls" / "tls.key",
-            api_server=api.address,
-            host="127.0.0.1",
-            port=0,
-            metrics_port=0,
-            drain_seconds=0,
-        )
-    )
+    webhook = Webhook(settings(folder, api_server=api.address))
     stop = asyncio.Event()
     task = asyncio.create_task(webhook.run_until(stop))
     try:
@@ -112,12 +100,11 @@ async def refuses(webhook: Webhook, name: str) -> bool:
 
 
 def test_nothing_to_take_mappings_from_is_said_with_what_there_is(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    settings = WebhookSettings(tls_cert=Path("c"), tls_key=Path("k"))
     with pytest.raises(InvalidSettings, match="--mappings or --api-server is required"):
-        choose_source(settings)
+        choose_source(settings(tmp_path))
 
 
 @pytest.mark.parametrize(("allowed", "seconds"), [(None, range(22, 31)), (8, range(3, 5))])
@@ -125,13 +112,7 @@ async def test_watches_are_short_so_that_silence_is_soon_noticed(
     tmp_path: Path, allowed: float | None, seconds: range
 ) -> None:
     async with ApiServerStandIn(tmp_path) as server:
-        settings = WebhookSettings(
-            tls_cert=tmp_path / "c",
-            tls_key=tmp_path / "k",
-            api_server=server.address,
-            max_staleness=allowed,
-        )
-        source = choose_source(settings)
+        source = choose_source(settings(tmp_path, api_server=server.address, max_staleness=allowed))
         following = asyncio.create_task(source.follow())
         await eventually_async(lambda: len(server.watches) == 3)
         following.cancel()

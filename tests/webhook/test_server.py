@@ -15,10 +15,10 @@ from services.process.listening import listen
 from services.process.tls import CertificateSource
 from tests.support import eventually_async
 from tests.webhook.asgi import Bench
-from tests.webhook.reviews import body, mapping_yaml
+from tests.webhook.reviews import body
+from tests.webhook.running import settings
 from webhook.process import Webhook
 from webhook.server import SOCKET_BUFFERS, AdmissionServer
-from webhook.settings import WebhookSettings
 
 App = Callable[..., Awaitable[None]]
 
@@ -111,24 +111,10 @@ def test_after_a_mistake_of_ours_the_connection_ends_with_a_500(tmp_path: Path) 
     assert asyncio.run(scenario()).startswith(b"HTTP/1.1 500 ")
 
 
-def settings(folder: Path) -> WebhookSettings:
-    issue(folder / "tls", ["localhost"])
-    (folder / "m.yaml").write_text(mapping_yaml())
-    return WebhookSettings(
-        tls_cert=folder / "tls" / "tls.crt",
-        tls_key=folder / "tls" / "tls.key",
-        mappings=folder,
-        host="127.0.0.1",
-        port=0,
-        metrics_port=0,
-        drain_seconds=0,
-    )
-
-
 async def test_readiness_waits_for_mappings_ends_when_stopping_and_is_logged(
     tmp_path: Path,
 ) -> None:
-    webhook = Webhook(settings(tmp_path))
+    webhook = Webhook(settings(tmp_path, mappings=tmp_path))
     with capture_logs() as logs:
         webhook.mappings.loaded = False
         assert await webhook.readyz() == (503, "mappings not loaded\n")
@@ -152,7 +138,7 @@ def test_a_part_that_ends_by_itself_ends_the_process(
             raise raised
 
     async def scenario() -> None:
-        webhook = Webhook(settings(tmp_path))
+        webhook = Webhook(settings(tmp_path, mappings=tmp_path))
         await asyncio.wait_for(webhook.run_until(asyncio.Event()), 60)
 
     monkeypatch.setattr(CertificateSource, "follow", follow)

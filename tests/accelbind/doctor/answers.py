@@ -46,17 +46,16 @@ def configurations(url: str, bundle: bytes) -> list[Json]:
 
 @contextmanager
 def answering(api: ApiServerStandIn, answers: Answers) -> Iterator[None]:
-    """Have the stand-in give these answers: an object, an error's code, None for its own."""
+    """Have the stand-in give these answers: an object, an error or its code, None for its own."""
 
     def matches(request: Request) -> bool:
         return answers(request) is not None
 
     def respond(request: Request) -> Response:
         answer = answers(request)
-        if isinstance(answer, int):
-            status = {"kind": "Status", "code": answer, "message": "as the test says"}
-            return Response(answer, json.dumps(status).encode())
-        code = 201 if isinstance(answer, dict) and "status" in answer else 200
+        if not isinstance(answer, dict):
+            answer = {"kind": "Status", "code": answer, "message": "as the test says"}
+        code = answer.get("code", 201 if "status" in answer else 200)
         return Response(code, json.dumps(answer).encode())
 
     with api.faults.answering(respond, matches=matches):

@@ -2,10 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 import yaml
@@ -15,65 +13,50 @@ from services.kube.client import BadStatus, ClusterClient
 from services.pods.manifests import find_pods
 from simulator.apiserver.http_server import Request, Response
 from simulator.apiserver.standin import ApiServerStandIn
+from tests.accelbind.doctor.answers import Answers, Json, answering, first_of, one
 from tests.accelbind.running import Done, run_process
 from tests.services.building import accelerator
 from tests.simulator.apiserver.support import function, pod
-
-Json: TypeAlias = dict[str, Any]
-Answer: TypeAlias = Callable[[Request], tuple[int, Json] | None]
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 PODS = "/api/v1/namespaces/default/pods"
 NAME = "fpga.intel.com/nlb0"
 
 
-def refusal(message: str, code: int = 403) -> Answer:
+def refusal(message: str, code: int = 403) -> Answers:
     """The API server's refusal of pods, as one of 1.36 writes it."""
-    status = {"kind": "Status", "code": code, "message": message}
-    return lambda request: (code, status) if request.path == PODS else None
+    return one(PODS, {"kind": "Status", "code": code, "message": message})
 
 
-def may(*, allowed: bool) -> Answer:
+def may(*, allowed: bool) -> Answers:
     """The answer about the right to create pods."""
-    review = {"status": {"allowed": allowed}}
-    return lambda request: (201, review) if request.path == REVIEWS else None
+    return one(REVIEWS, {"status": {"allowed": allowed}})
 
 
 class Explain:
-    """Runs the command on a stand-in whose answers some functions change."""
+    """Runs the command on a stand-in with some other answers."""
 
     def __init__(self, api: ApiServerStandIn, folder: Path) -> None:
         self.api = api
         self.path = folder / "pod.json"
-        self.requests: list[Request] = []
 
-    @contextmanager
-    def answering(self, *answers: Answer) -> Iterator[None]:
-        def answer(request: Request) -> tuple[int, Json] | None:
-            if request.path == PODS:
-                self.requests.append(request)
-            return next((found for each in answers if (found := each(request))), None)
+    @property
+    def requests(self) -> list[Request]:
+        return [each.request for each in self.api.seen if each.request.path == PODS]
 
-        def respond(request: Request) -> Response:
-            code, body = answer(request) or (500, {})
-            return Response(code, json.dumps(body).encode())
-
-        with self.api.faults.answering(respond, matches=lambda each: answer(each) is not None):
-            yield
-
-    async def __call__(self, document: Json, *answers: Answer, options: str = "") -> Done:
+    async def __call__(self, document: Json, *answers: Answers, options: str = "") -> Done:
         self.path.write_text(json.dumps(document))
         flags = ("--api-server", self.api.address, *options.split())
-        with self.answering(*answers):
+        with answering(self.api, first_of(*answers)):
             return await asyncio.to_thread(run_process, "explain", self.path, *flags)
 
-    async def dry_run(self, *answers: Answer) -> DryRun:
+    async def dry_run(self, *answers: Answers) -> DryRun:
         (found,) = find_pods(pod())
-        with self.answering(*answers):
+        with answering(self.api, first_of(*answers)):
             async with ClusterClient(self.api.access) as client:
                 return await dry_run(client, found, "default")
 
-    async def json(self, document: Json, *answers: Answer) -> Json:
+    async def json(self, document: Json, *answers: Answers) -> Json:
         done = await self(document, *answers, options="-o json")
         (found,) = json.loads(done.stdout)["items"]
         return dict(found)
@@ -171,8 +154,8 @@ async def test_an_answer_that_says_nothing_of_the_pod_is_no_refusal(
         await explain.dry_run(refusal(message, code))
 
 
-def created(body: Json) -> Answer:
-    return lambda request: (201, body) if request.path == PODS else None
+def created(body: Json) -> Answers:
+    return one(PODS, body)
 
 
 def admitted(limits: Json, *, env: bool = False, **spec: Any) -> Json:
@@ -229,8 +212,8 @@ async def test_a_pod_that_only_gets_the_defaults_is_admitted_unchanged(explain: 
 
 
 async def test_a_name_may_become_a_claim_and_its_mapping_be_unreadable(explain: Explain) -> None:
-    def denied(request: Request) -> tuple[int, Json] | None:
-        return (403, {}) if request.path.startswith("/apis/fpga.intel.com") else None
+    def denied(request: Request) -> int | None:
+        return 403 if request.path.startswith("/apis/fpga.intel.com") else None
 
     came = admitted({})
     came["spec"]["containers"][0]["resources"]["claims"] = [{"name": "gpu"}]
@@ -338,8 +321,8 @@ async def test_a_webhook_that_knows_no_dry_runs_leaves_the_answer_open(explain: 
 
 
 async def test_without_any_right_there_is_no_answer(explain: Explain) -> None:
-    def denied(request: Request) -> tuple[int, Json] | None:
-        return (403, {"message": "no"}) if "fpga.intel.com" in request.path else None
+    def denied(request: Request) -> int | None:
+        return 403 if "fpga.intel.com" in request.path else None
 
     done = await explain(pod(resource=NAME), may(allowed=False), denied)
     assert (done.returncode, done.stdout) == (2, "")
@@ -361,11 +344,11 @@ async def test_a_parameter_that_a_controller_fills_in_is_no_refusal(explain: Exp
 
 
 async def test_pods_without_an_answer_take_none_from_the_others(explain: Explain) -> None:
-    def answer(request: Request) -> tuple[int, Json] | None:
+    def answer(request: Request) -> Json | int | None:
         if "fpga.intel.com" in request.path:
-            return 403, {"message": "no"}
+            return 403
         there = request.path == REVIEWS and json.loads(request.body)["spec"]["resourceAttributes"]
-        return (201, {"status": {"allowed": there["namespace"] == "default"}}) if there else None
+        return {"status": {"allowed": there["namespace"] == "default"}} if there else None
 
     other = pod() | {"metadata": {"name": "q", "namespace": "other"}}
     pods = {"apiVersion": "v1", "kind": "List", "items": [pod(), other]}

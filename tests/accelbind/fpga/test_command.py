@@ -204,9 +204,3 @@ def test_a_card_that_hangs_is_given_up(rack: Rack, tmp_path: Path) -> None:
         code, _, err = fpga(rack, "program", "dfl-port.0", file, "--timeout", "0.5")
         assert (code, "hangs: no answer within 0.5 s" in err) == (5, True)
         driver.go_on.set()
-
-
-def test_a_port_beyond_what_a_driver_can_be_told_is_not_there(rack: Rack) -> None:
-    rack.add_card(CardSpec(driver="dfl"))
-    code, _, err = fpga(rack, "release", "dfl-fme.0", "--port", "4294967296")
-    assert (code, "no port has a number beyond 4294967295" in err) == (4, True)

@@ -5,10 +5,9 @@ import signal
 import pytest
 from playwright.async_api import Page, expect
 
-from simulator.apiserver.http_server import HttpServer, Request, Response
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.accelbind.test_fleet import process_on
-from tests.accelbind.ui.scene import AWAY, BROKEN, MARKUP, Scene, scene
+from tests.accelbind.ui.scene import AWAY, BROKEN, MARKUP, scene
 from tests.support import Processes
 
 
@@ -135,42 +134,3 @@ async def test_a_thousand_nodes_are_shown_and_can_be_searched(
         await expect(page.locator(".tiles li")).to_have_count(1000)
         await page.fill("#filter", "worker-99")
         await expect(page.locator(".tiles li")).to_have_count(11)
-
-
-async def test_a_page_of_another_site_in_the_same_browser_reads_nothing(
-    api: ApiServerStandIn, processes: Processes
-) -> None:
-    async def foreign(_: Request) -> Response:
-        return Response(
-            200, b"<!doctype html><title>other</title>", (("Content-Type", "text/html"),)
-        )
-
-    other = HttpServer(foreign)
-    await other.listen("127.0.0.1", 0, None)
-    try:
-        async with scene(api, processes) as made:
-            page = await made.browser.new_page()
-            await page.goto(f"http://localhost:{other.port}/")
-            await tries_fail(page, made)
-    finally:
-        await other.close(1)
-
-
-async def tries_fail(page: Page, made: Scene) -> None:
-    token = made.address.rpartition("=")[2]
-    for mode in ("cors", "no-cors"):
-        got = await page.evaluate(
-            "async ([url, token, mode]) => { try {"
-            " const answer = await fetch(url, {mode, headers: {Authorization: `Bearer ${token}`}});"
-            " return answer.status + await answer.text();"
-            " } catch (error) { return 'failed'; } }",
-            [f"{made.site}api/stream", token, mode],
-        )
-        assert got == "failed"
-    framed = await page.evaluate(
-        "async (url) => { const frame = document.createElement('iframe'); frame.src = url;"
-        " document.body.append(frame); await new Promise((done) => { frame.onload = done; });"
-        " try { return frame.contentDocument.body.textContent; } catch { return 'refused'; } }",
-        made.site,
-    )
-    assert framed in {None, "", "refused"}

@@ -66,7 +66,10 @@ async def test_only_this_server_s_page_is_answered(
     assert answer.status_code == status
     policy = answer.headers["Content-Security-Policy"]
     assert policy.startswith("default-src 'none';")
+    assert policy.endswith("frame-ancestors 'none'")
     assert "unsafe" not in policy
+    assert answer.headers["Cross-Origin-Resource-Policy"] == "same-origin"
+    assert "Access-Control-Allow-Origin" not in answer.headers
     assert answer.headers["Cache-Control"] == "no-store"
 
 

@@ -96,18 +96,13 @@ class Paper(Pods):
 
     def scheduled(self, item: Json) -> dict[str, Json]:
         """Create a pod, and return what it is allocated."""
-        return self.allocated(self.create(item)["metadata"]["name"])
+        return self.allocated(self.create(item))
 
     def remove(self, *names: str) -> None:
         """Remove pods, for which no kubelet has anything to do, and wait for the end of claims."""
         for name in names:
             self.cluster.api.delete(self.place, name, grace=0)
-
-        def look() -> None:
-            left = self.cluster.api.list(Place(GROUP, "ResourceClaim", self.namespace))
-            assert not left, [each["metadata"]["name"] for each in left]
-
-        until(look, seconds=self.patience, what="the end of all claims")
+        self.until_unclaimed()
 
 
 @pytest.fixture(scope="module")

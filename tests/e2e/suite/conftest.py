@@ -166,7 +166,7 @@ def can_run(cluster: Cluster, pods: Pods) -> None:
             "no node offers accelerators: there are no cards, or no plugin runs"
             " (accelbind doctor --cluster; NODE_NAME=… names a node)"
         )
-    name = pods.create(simple("plain-first", {}))["metadata"]["name"]
+    name = pods.create(simple("plain-first", {}))
     try:
         pods.begun(name)
     except (Broken, AssertionError) as error:

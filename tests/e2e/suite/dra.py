@@ -8,7 +8,7 @@ import pytest
 from services.names import DOMAIN, dns_label
 from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, NLB0, NLB3
-from tests.e2e.api import Json, Place, place_of, until
+from tests.e2e.api import Place, place_of, until
 from tests.e2e.cluster import Cluster
 from tests.e2e.dra import GROUP, Driver, claim_of, driver_of, require_claims, with_template
 from tests.e2e.hosts import CARDS, FUNCTION, Hosts
@@ -63,23 +63,15 @@ def test_a_node_moves_to_dra_and_back_while_a_pod_has_a_device_of_the_plugin(
     hosts.uninstall(NLB0)
 
 
-def claims(pods: Pods) -> list[Json]:
-    return pods.cluster.api.list(Place(GROUP, "ResourceClaim", pods.namespace))
-
-
 def test_a_pod_that_requests_a_function_gets_a_claim(pods: Pods, driver: Driver) -> None:
-    name = pods.create(simple("of-2019", {FUNCTION: 1}, STAY))["metadata"]["name"]
+    name = pods.create(simple("of-2019", {FUNCTION: 1}, STAY))
     pods.begun(name)
-    (claim,) = claims(pods)
+    (claim,) = pods.claims()
     assert claim["metadata"]["name"].startswith(f"{name}-extended-resources-")
     (result,) = claim["status"]["allocation"]["devices"]["results"]
     assert result["device"] in driver.devices()
     pods.remove(name)
-    until(lambda: _none(claims(pods)), seconds=pods.patience, what="the end of the claim")
-
-
-def _none(found: list[Json]) -> None:
-    assert not found, [each["metadata"]["name"] for each in found]
+    pods.until_unclaimed()
 
 
 def test_a_region_pod_gets_its_function_through_the_webhook(
@@ -99,9 +91,7 @@ def test_successive_pods_of_two_functions_are_programmed_once_each(
     templates = [driver.template(pods, each) for each in (KEPT, PROGRAMMED)]
     before = driver.programmings()
     for number in range(6):
-        name = pods.create(with_template(f"pod-{number}", templates[number % 2]))["metadata"][
-            "name"
-        ]
+        name = pods.create(with_template(f"pod-{number}", templates[number % 2]))
         wanted = (NLB0, NLB3)[number % 2]
         (device,) = pods.given(name)["show"].devices
         assert driver.carried(device) == wanted
@@ -121,7 +111,7 @@ def test_a_foreign_function_is_refused_until_it_is_mapped(
     item["metadata"] = {"name": name, "namespace": elsewhere.namespace}
     api.create(item)
     before, begun = driver.programmings(), time.monotonic()
-    made = elsewhere.create(with_template("foreign", name, STAY))["metadata"]["name"]
+    made = elsewhere.create(with_template("foreign", name, STAY))
     mapped = mapping(PROGRAMMED, elsewhere.namespace, A10_INTERFACE, NLB3, "region")
     try:
         elsewhere.until_waiting(made, "is not mapped in namespace")
@@ -147,7 +137,7 @@ def test_a_loaded_function_that_is_not_mapped_is_refused(driver: Driver, elsewhe
     request = {"name": "fpga", "exactly": {"deviceClassName": name}}
     item = claim_of({"requests": [request]}, "loaded", elsewhere.namespace)
     elsewhere.cluster.api.create(item)
-    made = elsewhere.create(with_template("unmapped", "loaded"))["metadata"]["name"]
+    made = elsewhere.create(with_template("unmapped", "loaded"))
     try:
         elsewhere.until_waiting(made, "no AcceleratorFunction of mode af in namespace")
     finally:
@@ -165,11 +155,11 @@ def test_a_device_waits_for_containers_whose_pod_was_deleted_by_force(
     first["spec"]["containers"][0]["lifecycle"] = hook
     name = pods.start(first)
     pods.begun(name)
-    (before,) = claims(pods)
+    (before,) = pods.claims()
     pods.cluster.api.delete(pods.place, name)
     pods.cluster.api.delete(pods.place, name, grace=0)
     pods.begun(pods.start(simple("next", every, STAY)))
-    (after,) = claims(pods)
+    (after,) = pods.claims()
     lines = driver.logged("claim prepared", "claim unprepared")
     last = [(each["event"], each["uid"]) for each in lines][-2:]
     assert last == [
@@ -182,9 +172,9 @@ def test_a_hot_card_is_tainted_shown_and_avoided(
     pods: Pods, driver: Driver, hosts: Hosts, figure: Callable[[str], None]
 ) -> None:
     template = driver.template(pods, KEPT)
-    name = pods.create(with_template("hot", template, STAY))["metadata"]["name"]
+    name = pods.create(with_template("hot", template, STAY))
     pods.begun(name)
-    (claim,) = claims(pods)
+    (claim,) = pods.claims()
     device = claim["status"]["allocation"]["devices"]["results"][0]["device"]
     address = next(each for each in hosts.rack.addresses if dns_label(each) in device)
 
@@ -194,7 +184,7 @@ def test_a_hot_card_is_tainted_shown_and_avoided(
         assert [each["health"] for each in found] == [health], str(found)
 
     def reported(ready: str) -> None:
-        (found,) = claims(pods)[0]["status"].get("devices") or [{}]
+        (found,) = pods.claims()[0]["status"].get("devices") or [{}]
         assert [each["status"] for each in found.get("conditions", ())] == [ready], str(found)
 
     def tainted(wanted: bool) -> None:
@@ -211,7 +201,7 @@ def test_a_hot_card_is_tainted_shown_and_avoided(
         until(lambda: shown("Unhealthy"), seconds=patience, what="the pod's status")
         until(lambda: reported("False"), seconds=patience, what="the claim's status")
         figure(f"tainted after {taken:.1f} s, shown after {time.monotonic() - hot:.1f} s")
-        pods.given(pods.create(with_template("cool", template))["metadata"]["name"])
+        pods.given(pods.create(with_template("cool", template)))
     finally:
         hosts.rack.heal(address, Fault.OVERHEATED)
     until(lambda: tainted(False), seconds=patience, what="the end of the taint")
@@ -223,7 +213,7 @@ def test_slices_come_back_after_a_restart_of_the_kubelet(
 ) -> None:
     if not cluster.settings.kubelet_restart:
         pytest.skip("KUBELET_RESTART=… is not set: the command that restarts the kubelet")
-    holder = pods.create(simple("holder", {FUNCTION: 1}, STAY))["metadata"]["name"]
+    holder = pods.create(simple("holder", {FUNCTION: 1}, STAY))
     pods.begun(holder)
     before, slices = life(pods, holder), {each["metadata"]["uid"] for each in driver.slices()}
     restart(cluster)
@@ -235,5 +225,5 @@ def test_slices_come_back_after_a_restart_of_the_kubelet(
 
     until(renewed, seconds=cluster.settings.patience, what="new slices")
     driver.until_published(CARDS)
-    pods.given(pods.create(simple("after", {FUNCTION: 1}))["metadata"]["name"])
+    pods.given(pods.create(simple("after", {FUNCTION: 1})))
     assert life(pods, holder) == before, "its container ran on"

@@ -142,7 +142,7 @@ def test_containers_read_the_metadata_of_each_kind_of_claim(pods: Pods, driver: 
         "list": (f"{TEMPLATES}/mine/r", "r/small", 1, {"resourceClaimTemplateName": "list"}),
     }
     for case, (place, reference, count, source) in cases.items():
-        name = pods.create(pod_with(f"reads-{case}", READ, source))["metadata"]["name"]
+        name = pods.create(pod_with(f"reads-{case}", READ, source))
         path, found = one_request(pods, name)
         assert (path, found["name"]) == (f"{place}/{end}", reference), case
         names = {each["name"] for each in found["devices"]}
@@ -151,7 +151,7 @@ def test_containers_read_the_metadata_of_each_kind_of_claim(pods: Pods, driver: 
         if case != "share":
             assert "resource.kubernetes.io/pciBusID" in found["devices"][0]["attributes"]
     extended = simple("reads-extended", {f"{DEVICE_DOMAIN}/vector-engine": 1}, READ)
-    path, found = one_request(pods, pods.create(extended)["metadata"]["name"])
+    path, found = one_request(pods, pods.create(extended))
     assert path.startswith(f"{CLAIMS}/reads-extended-extended-resources-")
     assert path.endswith(f"/container-0-request-0/{end}")
 
@@ -161,7 +161,7 @@ def test_a_container_reads_the_metadata_of_its_own_request_only(pods: Pods, driv
     put_claim(pods, "ResourceClaimTemplate", "both", *(request(each, ENGINE) for each in "ab"))
     uses = [{"request": each} for each in "ab"]
     item = pod_with("reads-own", READ, {"resourceClaimTemplateName": "both"}, uses)
-    found = metadata(pods, pods.create(item)["metadata"]["name"])
+    found = metadata(pods, pods.create(item))
     assert {name: [*files] for name, files in found.items()} == {
         each: [f"{TEMPLATES}/mine/{each}/{DRIVER}-metadata.json"] for each in "ab"
     }
@@ -195,11 +195,9 @@ def test_two_pods_race_for_the_last_share_of_a_device(
     put_claim(pods, "ResourceClaimTemplate", "most", most)
     put_claim(pods, "ResourceClaimTemplate", "a-share", request("r", RANDOM))
     first = pod_with("most", STAY, {"resourceClaimTemplateName": "most"})
-    pods.begun(pods.create(first)["metadata"]["name"])
+    pods.begun(pods.create(first))
     names = [
-        pods.create(pod_with(each, STAY, {"resourceClaimTemplateName": "a-share"}))["metadata"][
-            "name"
-        ]
+        pods.create(pod_with(each, STAY, {"resourceClaimTemplateName": "a-share"}))
         for each in ("left", "right")
     ]
 
@@ -224,9 +222,7 @@ def test_two_pods_race_for_the_last_share_of_a_device(
 
 def test_the_status_of_a_claim_says_which_device_it_has(pods: Pods, driver: Driver) -> None:
     put_claim(pods, "ResourceClaimTemplate", "shown", request("r", RANDOM))
-    name = pods.create(pod_with("shown", STAY, {"resourceClaimTemplateName": "shown"}))["metadata"][
-        "name"
-    ]
+    name = pods.create(pod_with("shown", STAY, {"resourceClaimTemplateName": "shown"}))
     pods.begun(name)
 
     def look() -> Json:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from tests.e2e.api import Json, Place, Refused, accelbind, place_of, until
+from tests.e2e.api import Json, Refused, accelbind, place_of, until
 from tests.e2e.cluster import GUARD_LABEL, Cluster, documents
 from tests.e2e.dra import GROUP, SLICES, TEMPLATE, claim_of, device_class, name_of, require_claims
 from tests.e2e.hosts import Hosts
@@ -69,14 +69,10 @@ def named(script: str = SHOW, **names: int) -> Json:
     return simple(f"names-{next(numbers)}", limits, script)
 
 
-def claims(pods: Pods) -> list[Json]:
-    return pods.cluster.api.list(Place(GROUP, "ResourceClaim", pods.namespace))
-
-
 def devices_of(pods: Pods, *names: str) -> dict[str, list[list[str]]]:
     """The devices of each claim of pods."""
     found: dict[str, list[list[str]]] = {}
-    for claim in claims(pods):
+    for claim in pods.claims():
         results = claim["status"]["allocation"]["devices"]["results"]
         owner = claim["metadata"]["ownerReferences"][0]["name"]
         found.setdefault(owner, []).append([each["device"] for each in results])
@@ -89,13 +85,6 @@ def start(pods: Pods, item: Json) -> str:
     return name
 
 
-def no_claims(pods: Pods) -> None:
-    def look() -> None:
-        assert not claims(pods), [each["metadata"]["name"] for each in claims(pods)]
-
-    until(look, seconds=pods.patience, what="the end of all claims")
-
-
 def test_two_pods_of_one_line_get_pairs_at_one_root_each(pods: Pods) -> None:
     names = [start(pods, named(STAY, pair=1)) for _ in range(2)]
     found = devices_of(pods, *names)
@@ -103,7 +92,7 @@ def test_two_pods_of_one_line_get_pairs_at_one_root_each(pods: Pods) -> None:
     assert all(gpu == nic for gpu, nic in numbers), found
     assert numbers[0] != numbers[1]
     pods.remove(*names)
-    no_claims(pods)
+    pods.until_unclaimed()
 
 
 def test_two_units_are_two_pairs_and_the_container_sees_them(pods: Pods) -> None:
@@ -136,9 +125,9 @@ def test_init_containers_and_sidecars_reuse_claims(pods: Pods) -> None:
         for each in containers(pod)
     }
     assert used == {"init": ["a-gpu-0"], "sidecar": ["a-gpu-0"], "show": ["a-gpu-1"]}
-    assert len(claims(pods)) == 2
+    assert len(pods.claims()) == 2
     pods.remove(name)
-    no_claims(pods)
+    pods.until_unclaimed()
 
 
 def test_a_name_without_its_template_waits_with_the_controllers_event(elsewhere: Pods) -> None:

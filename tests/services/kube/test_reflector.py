@@ -186,7 +186,7 @@ async def test_an_answer_that_is_no_list_changes_nothing(
         server.put_function("x")
         async with following(server, STEADY_AT_ONCE) as source:
             await until_watching(server, source)
-            with server.faults.replaying(body, matches=lists):
+            with server.faults.answering(lambda _: Response(200, body), matches=lists):
                 server.compact()
                 server.cut_watches()
                 await until(lambda: text in source.error)
@@ -326,7 +326,8 @@ async def test_watches_that_work_again_are_logged_once_and_clear_the_error(
     time = FakeTime()
     with capture_logs() as logs:
         async with watching(tmp_path, time.timing()) as (server, source):
-            with server.faults.replaying(error_line(500, "a fault"), matches=watches):
+            fault = Response(200, error_line(500, "a fault"))
+            with server.faults.answering(lambda _: fault, matches=watches):
                 server.end_watches()
                 await until(lambda: server.list_count() > 3)
                 assert "500" in source.error
