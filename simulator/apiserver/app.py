@@ -89,7 +89,7 @@ class App:
         query = dict(call.query)
         if name := call.target.name:
             query["fieldSelector"] = f"metadata.name={name}"
-        watch = Watch(self._store, call.target, query, as_table=call.as_table)
+        watch = Watch(self._store, call.target, query)
         return Response(200, stream=self._streamed(watch))
 
     async def _streamed(self, watch: Watch) -> AsyncGenerator[bytes]:

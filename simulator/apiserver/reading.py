@@ -22,9 +22,7 @@ Predicate: TypeAlias = Callable[[Json], bool]
 # Lists
 
 
-def read_list(
-    store: Store, target: Target, query: Mapping[str, str], *, as_table: bool = False
-) -> bytes:
+def read_list(store: Store, target: Target, query: Mapping[str, str], *, as_table: bool) -> bytes:
     shelf = store.shelf(target.resource)
     limit = int(query.get("limit") or 0)
     revision, start = store.revision, ""
@@ -106,11 +104,8 @@ def labels_of(item: Json | None) -> Mapping[str, str]:
 
 
 class Watch:
-    def __init__(
-        self, store: Store, target: Target, query: Mapping[str, str], *, as_table: bool = False
-    ) -> None:
+    def __init__(self, store: Store, target: Target, query: Mapping[str, str]) -> None:
         self.resource = target.resource
-        self._as_table = as_table
         self._store = store
         self._selects = predicate_of(target, query)
         self._prefix = target.prefix
@@ -183,10 +178,7 @@ class Watch:
         if not change.path.startswith(self._prefix) or change.revision <= (self._since or 0):
             return
         if self._selects is None or self._selects(decode(change.data)):
-            self.send(event_line(change.kind, self._shown(change.data)))
-
-    def _shown(self, data: bytes) -> bytes:
-        return encode(table_of(self.resource, [decode(data)], {})) if self._as_table else data
+            self.send(event_line(change.kind, change.data))
 
 
 def event_line(kind: str, data: bytes) -> bytes:
