@@ -19,10 +19,8 @@ from tests.services.building import (
     first,
     function,
     index,
-    note_of,
     pod,
     set_again,
-    with_note,
 )
 
 MIG, RDMA = "nvidia.com/mig-1g.10gb", "rdma/hca"
@@ -86,16 +84,6 @@ def placed(obj: Object, **spec: object) -> Object:
 )
 def test_limits_and_requests_have_what_the_names_stand_for(limits: Object, held: Object) -> None:
     assert first(mutated(asking(limits)))["resources"] == {"limits": held, "requests": held}
-
-
-def test_requests_are_set_where_a_template_has_none_and_in_init_containers() -> None:
-    init = container("init", ours(gpu_small=2) | {MIG: "1"})
-    del init["resources"]["requests"]
-    after = mutated(pod(container("app", {"cpu": "1"}), init=[init]))
-    assert first(after, "initContainers")["resources"] == {
-        "limits": {MIG: "3"},
-        "requests": {MIG: "3"},
-    }
 
 
 OWN_TIERS: list[Object] = [
@@ -218,15 +206,6 @@ def test_names_that_stand_for_nothing_are_refused(limits: Object, problem: str) 
     assert problem in refused(asking(limits), policy=policy).message
 
 
-def test_a_resource_of_a_name_is_checked_once_and_in_requests_too() -> None:
-    obj = pod(container("app", ours(gpu_small=1), requests=ours(gpu_small=1) | {MIG: "1"}))
-    assert f"{MIG} is in requests but not in limits" in refused(obj).message
-    noted = with_note(
-        asking(ours(gpu_small=1) | {MIG: "1500m"}), {"app": {"accelbind.dev/gpu-small": 1}}
-    )
-    assert refused(noted).message.startswith(f'container "app": invalid quantity of {MIG}')
-
-
 def test_eight_problems_are_reported_and_the_nearest_of_four_names() -> None:
     known = index(accelerator("plain", "a/x"))
     limits = {f"accelbind.dev/plain{n}": "1" for n in range(20)}
@@ -303,20 +282,3 @@ def test_a_name_of_the_other_domain_is_found_among_shared_ones_too(key: str, wor
 
 
 # Notes
-
-
-@pytest.mark.parametrize(
-    "note", [ours(gpu_small=5), ours(nothing=1), ours(gpu_small=-1), {"x.example/gpu-small": 1}]
-)
-def test_a_note_without_the_resources_it_stands_for_is_dropped(note: Object) -> None:
-    counts = {key: int(count) for key, count in note.items()}
-    after = mutated(with_note(asking(ours(gpu_same=1)), {"app": counts}))
-    assert first(after)["resources"]["limits"] == {MIG: "3"}
-    others = {key: n for key, n in counts.items() if not key.startswith("accelbind.dev/")}
-    assert note_of(after) == {"app": {"accelbind.dev/gpu-same": 1} | others}
-
-
-def test_containers_of_one_name_are_left_to_kubernetes_to_refuse() -> None:
-    twice = pod(*[container("app", ours(gpu_small=1)) for _ in range(2)])
-    after = mutated(with_note(twice, {"app": {"accelbind.dev/nothing": 1}}))
-    assert note_of(after) == {"app": {"accelbind.dev/gpu-small": 1}}

@@ -213,33 +213,6 @@ def test_a_name_that_comes_back_counts_as_the_larger_of_both(
     assert note_of(after) == {"app": ours(**larger)}
 
 
-def test_limits_and_requests_that_were_set_again_may_differ() -> None:
-    """As LimitRanger does with a default that is larger than its default request."""
-    after = set_again(mutated(asking(ours(nlb0=2))), ours(nlb0=1), "requests")
-    assert first(mutated(set_again(after, ours(nlb0=3), "limits")))["resources"]["limits"] == {
-        REGION: "3"
-    }
-
-
-@pytest.mark.parametrize("part", ["limits", "requests"])
-def test_a_quantity_that_was_set_again_must_be_one(part: str) -> None:
-    after = set_again(mutated(asking(ours(nlb0=1))), ours(nlb0=1))
-    first(after)["resources"][part]["fpga.intel.com/nlb0"] = "1500m"
-    assert 'invalid quantity of fpga.intel.com/nlb0: "1500m"' in refusal(after)
-
-
-@pytest.mark.parametrize("value", ["a", "own", None])
-def test_only_a_variable_that_a_container_sets_itself_is_no_conflict_later(
-    value: str | None,
-) -> None:
-    own = [{"name": "TIER", "value": value}] if value else None
-    again = set_again(mutated(asking(ours(gpu=1), env=own)), ours(tier_gpu=1))
-    if own is None:
-        assert "TIER" in refusal(again)
-    else:
-        assert first(mutated(again))["env"] == own
-
-
 @pytest.mark.parametrize(
     "note",
     [
@@ -281,19 +254,6 @@ def test_regions_of_two_domains_may_have_one_interface() -> None:
     assert mutated(again) == after
 
 
-@pytest.mark.parametrize("name", ["nlb0", "gpu"])
-def test_a_full_pod_whose_names_come_back_is_full_and_not_too_full(name: str) -> None:
-    full = [container(f"c{n}", ours(**{name: 64})) for n in range(MAX_POD_UNITS // 64)]
-    after = mutated(pod(*full, container("more", {"cpu": "1"})))
-    for one in after["spec"]["containers"][:4]:
-        for part in ("limits", "requests"):
-            one["resources"][part] |= ours(**{name: 1})
-    again = mutated(after)
-    for part in ("limits", "requests"):
-        again["spec"]["containers"][4]["resources"][part] |= ours(**{name: 1})
-    assert "more than 256 accelerators" in refusal(again)
-
-
 @pytest.mark.parametrize("default", [{}, {REGION: 0}])
 def test_names_of_no_unit_take_the_same_places_when_they_come_back(default: dict[str, int]) -> None:
     """Also where a LimitRange sets the physical name."""
@@ -303,19 +263,6 @@ def test_names_of_no_unit_take_the_same_places_when_they_come_back(default: dict
         assert (after is not None) == fits
         if after is not None:
             mutated(set_again(after, ours(nlb0=0)))
-
-
-def test_many_names_that_come_back_are_all_read() -> None:
-    known = index(*[function(f"f{n}", "af", afu=f"{n:032x}") for n in range(128)])
-    names = [f"fpga.intel.com/f{n}" for n in range(128)]
-    parts = (names[:64], *[names[64:]] * 3)
-    made = [container(f"c{n}", dict.fromkeys(part, "1")) for n, part in enumerate(parts)]
-    after = mutated(pod(*made), known)
-    again = copy.deepcopy(after)
-    for one, part in zip(again["spec"]["containers"], parts, strict=True):
-        for amounts in one["resources"].values():
-            amounts.update(dict.fromkeys(part, "1"))
-    assert mutated(again, known) == after
 
 
 # Notes that count for nothing

@@ -158,13 +158,6 @@ def test_every_name_gives_a_dns_label(name: str) -> None:
     assert made.startswith(name[0].lower())
 
 
-def test_a_name_of_claims_brings_everything_else_too() -> None:
-    after = mutated(pod(container("app", ours(with_nic=2) | {"accelbind.dev/Big.One": "1"})))
-    assert first(after)["resources"]["limits"] == {"rdma/hca": "2"}
-    assert first(after)["env"] == [{"name": "TIER", "value": "big"}]
-    assert after["spec"]["nodeSelector"] == {"a": "b"}
-
-
 @pytest.mark.parametrize(
     ("parts", "is_admitted"),
     [
@@ -185,17 +178,6 @@ def test_a_pod_has_16_claims_at_most(parts: list[Part], *, is_admitted: bool) ->
     assert problem.code == ReviewReason.TOO_MANY_CLAIMS
     assert "ResourceClaimTemplate/gpu-nic" in problem.text
     assert "more than 16 claims" in problem.text
-
-
-@pytest.mark.parametrize(("source", "most"), [("gpu-nic", 14), ("other", 16)])
-def test_claims_of_the_template_by_hand_count_too(source: str, most: int) -> None:
-    own = [{"name": f"m{n}", "resourceClaimTemplateName": source} for n in range(2)]
-    fits, exceeds = pod_of(app(pair=most)), pod_of(app(pair=most + 1))
-    for obj in (fits, exceeds):
-        obj["spec"]["resourceClaims"] = own
-    mutated(fits)
-    (problem,) = refused(exceeds).refusals
-    assert problem.code == ReviewReason.TOO_MANY_CLAIMS
 
 
 def test_names_of_claims_count_as_units() -> None:
@@ -223,53 +205,6 @@ def test_a_name_that_is_set_again_counts_as_the_larger(
     assert set(entries(after)) == {*expected.split()} - {"|"}
     gpus = again.get("accelbind.dev/gpu")
     assert first(after)["resources"].get("limits", {}) == ({"nvidia.com/gpu": gpus} if gpus else {})
-
-
-@pytest.mark.parametrize(
-    ("parts", "at", "later", "expected"),
-    [
-        ([app(pair=1)], 0, init("x", pair=1), "pair-1 | pair-0"),
-        ([init(pair=1), app(pair=1)], 1, sidecar("x", pair=1), "pair-0 | pair-1 | pair-0"),
-        ([init(pair=1), app(pair=1)], 0, app("x", pair=1), "pair-0 | pair-1 | pair-0"),
-        (
-            [init(pair=1), sidecar(pair=1), app()],
-            1,
-            sidecar("x", pair=1),
-            "pair-0 | pair-1 | pair-0",
-        ),
-        # a sidecar runs beside an init container behind it
-        ([init(pair=1), init(pair=1), app()], 1, sidecar("x", pair=1), "pair-0 | pair-1 | pair-0"),
-        ([init(pair=1), sidecar(pair=1), app()], 1, init("x", pair=1), "pair-0 | pair-0 | pair-0"),
-        ([init(pair=1), sidecar(pair=1), app()], 2, init("x", pair=1), "pair-0 | pair-0 | pair-1"),
-        ([init(pair=1), app()], 1, sidecar("x", pair=1), "pair-0 | pair-0"),
-    ],
-)
-def test_a_container_put_in_later_shares_no_claim_with_one_that_runs_beside_it(
-    parts: list[Part], at: int, later: Part, expected: str
-) -> None:
-    assert used(mutated(with_part(mutated(pod_of(*parts)), at, later))) == expected
-
-
-MINE = {"claims": [{"name": "mine"}]}
-
-
-@pytest.mark.parametrize(
-    ("others", "sidecars", "expected"),
-    [
-        ([container("b", resources=MINE)], [], "pair-0"),
-        ([], [container("s", resources=MINE, restartPolicy="Always")], "pair-0"),
-        ([], [], "mine"),
-    ],
-)
-def test_a_claim_that_a_running_container_has_by_hand_is_not_given_to_another(
-    others: list[Object], sidecars: list[Object], expected: str
-) -> None:
-    setup = container("i", ours(pair=1))
-    setup["resources"] |= MINE
-    obj = pod(container("app", ours(pair=1)), *others, init=[setup, *sidecars])
-    obj["spec"]["resourceClaims"] = [{"name": "mine", "resourceClaimTemplateName": "gpu-nic"}]
-    after = used_by(mutated(obj))
-    assert (after["i"], after["app"]) == (["mine", "pair-0"], [expected])
 
 
 def test_a_claim_that_a_container_has_by_hand_is_not_what_its_name_gets() -> None:

@@ -11,7 +11,6 @@ from services.pods.manifests import find_pods
 from services.process.problem import Problem
 from tests.services.building import (
     AF_NLB0,
-    NLB3,
     REGION,
     STRATIX,
     accelerator,
@@ -38,20 +37,6 @@ def message(known: MappingIndex, **more: Any) -> str:
 
 def use(name: str, namespace: str = "default", who: str = "Deployment train") -> ResourceUse:
     return ResourceUse(namespace, who, f"fpga.intel.com/{name}")
-
-
-def test_nothing_is_wrong_with_names_for_different_things() -> None:
-    known = index(
-        function("a", "af"),
-        function("b", "region"),
-        function("c", "region", afu=NLB3),
-        region("d"),
-        region("d", namespace="team"),
-    )
-    assert check(known) == []
-    advertised = {RESOURCE: 1, REGION.partition("/")[2]: 2}
-    uses = [use("a"), use(RESOURCE), use("d", "team")]
-    assert check(known, advertised=advertised, uses=uses) == []
 
 
 def test_names_for_the_same_are_one_finding() -> None:

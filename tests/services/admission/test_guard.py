@@ -300,19 +300,6 @@ def test_other_claims_are_refused(templates: list[str], given: Any, words: str) 
     assert words in result.message
 
 
-def test_two_containers_of_which_one_came_later_pass_with_a_claim_each() -> None:
-    parts = [
-        container(name, resources={"claims": [{"name": f"pair-{n}"}]})
-        for n, name in enumerate(("app", "init"))
-    ]
-    note = {each["name"]: {"accelbind.dev/pair": 1} for each in parts}
-    obj = pod(parts[0], init=[parts[1]], annotations={NOTE: json.dumps(note)})
-    obj["spec"]["resourceClaims"] = [
-        {"name": f"pair-{n}", "resourceClaimTemplateName": "gpu-nic"} for n in range(2)
-    ]
-    assert guard(decode(obj), BUNDLES.namespace("default"), CLAIMS) is None
-
-
 def test_claims_are_not_looked_at_where_they_are_not_guarded() -> None:
     obj = pod(container("app", resources={"claims": [{"name": "c"}]}))
     obj["spec"]["resourceClaims"] = [{"name": "c", "resourceClaimName": "mine"}]

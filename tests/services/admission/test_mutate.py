@@ -8,17 +8,15 @@ import pytest
 from services.admission.mutate import MAX_POD_UNITS, Patched, Policy, Refused, Unchanged, mutate
 from services.admission.patch import escaped, read_note
 from services.mappings.index import build_index
-from services.mappings.model import Rejected, parse
+from services.mappings.model import parse
 from services.pods.pod import decode_pod
 from services.pods.reasons import ReviewReason
 from services.process.errors import InvalidReview
 from tests.services.building import (
-    AF_NLB0,
     KNOWN,
     NLB3,
     REGION,
     STRATIX,
-    STRATIX_REGION,
     USUAL,
     Object,
     accelerator,
@@ -31,7 +29,6 @@ from tests.services.building import (
     judge,
     mutated,
     note_of,
-    pair,
     pod,
     refused,
     region,
@@ -50,39 +47,6 @@ def ours(**counts: Any) -> Object:
 # Rewritten pods
 
 
-@pytest.mark.parametrize(
-    ("limits", "after", "env"),
-    [
-        pytest.param(
-            {OURS + "stratix.nlb3": "1"} | ours(nlb3="1", nlb0="1"),
-            {REGION: "2", STRATIX_REGION: "1"},
-            pair(1) + pair(2, afu=NLB3) + pair(3, STRATIX, NLB3),
-            id="numbered by name, whatever the order",
-        ),
-        pytest.param(ours(nlb0="2000m"), {REGION: "2"}, pair(1) + pair(2), id="another form"),
-        *[
-            pytest.param(ours(nlb0=value), {REGION: "0"}, None, id=f"zero: {value!r}")
-            for value in ("0", None)
-        ],
-        pytest.param(
-            ours(nlb0="1", nlb0_af="0"), {REGION: "1", AF_NLB0: "0"}, pair(1), id="zero has no mode"
-        ),
-        pytest.param(
-            ours(nlb0="1") | {AF_NLB0: "0"}, {REGION: "1", AF_NLB0: "0"}, pair(1), id="nor here"
-        ),
-        pytest.param(
-            ours(arria_devel="1") | {REGION: "1"}, {REGION: "2"}, None, id="mapped in two modes"
-        ),
-    ],
-)
-def test_names_become_physical_ones(limits: Object, after: Object, env: Any) -> None:
-    """Golden reviews have more of this."""
-    made = first(mutated(pod(container("app", {"cpu": "1"} | limits))))
-    held = {"cpu": "1"} | after
-    assert made["resources"] == {"limits": held, "requests": held}
-    assert made.get("env") == env
-
-
 def test_a_member_of_a_pointer_is_escaped() -> None:
     assert escaped("a~b/c") == "a~0b~1c"
 
@@ -95,16 +59,6 @@ def test_an_env_with_blanks_between_its_parts_is_added_to() -> None:
 
 
 # The note of what was requested
-
-
-def test_the_note_has_what_all_mutations_rewrote() -> None:
-    after = mutated(pod(container("app", ours(nlb0="2"))))
-    for kind in ("limits", "requests"):
-        first(after)["resources"][kind] |= ours(nlb0="3", nlb3="1")
-    after["spec"]["containers"].append(container("two", ours(nlb3="1")))
-    after = mutated(after)
-    assert note_of(after) == {"app": ours(nlb0=3, nlb3=1), "two": ours(nlb3=1)}
-    assert first(after)["env"] == pair(1) + pair(2) + pair(3) + pair(4, afu=NLB3)
 
 
 @pytest.mark.parametrize(
@@ -130,34 +84,6 @@ def test_a_note_with_more_names_than_a_pod_can_have_counts_for_nothing(
     noted = {"a": half, "b": half | dict.fromkeys(["more"] if names > 512 else [], 1)}
     made = read_note(decode(pod(container("a"), annotations={NOTE: json.dumps(noted)})))
     assert made == (noted if counts else {})
-
-
-def test_resources_of_different_modes_are_named_up_to_four() -> None:
-    made = [function(f"f{n}", "af", afu=f"{n:032x}") for n in range(4)]
-    limits = dict.fromkeys([f"fpga.intel.com/f{n}" for n in range(4)], "1") | {REGION: "1"}
-    known = index(*made, region("r"), function("g", "region"))
-    (refusal,) = refused(pod(container("app", limits)), known).refusals
-    assert refusal.code == ReviewReason.MIXED_MODES
-    assert "fpga.intel.com/f0 (mode af), fpga.intel.com/f1 (mode af)" in refusal.text
-    assert "fpga.intel.com/f3 (mode af) and 1 more; request them in" in refusal.text
-
-
-def test_the_problem_of_an_unusable_mapping_is_shown_up_to_a_length() -> None:
-    rejected = [
-        Rejected("FpgaRegion", "default", "y", "FpgaRegion default/y: it is bad"),
-        Rejected("FpgaRegion", "default", "z", "why " * 1000),
-    ]
-    known = index(function("x", "region"), region("x"), rejected=rejected)
-    result = refused(pod(container("app", ours(x="1", y="1", z="1"))), known)
-    one, two, three = result.refusals
-    assert one.text == (
-        'container "app": fpga.intel.com/x can\'t be used: AcceleratorFunction default/x and '
-        "FpgaRegion default/x have the same name, so neither can be used: rename one of them"
-    )
-    assert two.text.endswith("fpga.intel.com/y can't be used: FpgaRegion default/y: it is bad")
-    assert len(three.text) < 500
-    assert three.text.endswith("…")
-    assert {each.code for each in result.refusals} == {ReviewReason.UNUSABLE_MAPPING}
 
 
 def test_many_full_containers_fit_into_a_pod_and_no_unit_more() -> None:

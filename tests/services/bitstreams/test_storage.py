@@ -14,7 +14,7 @@ from services import names
 from services.bitstreams.gbs import MAX_METADATA
 from services.bitstreams.model import MAX_FILE, BitstreamKind, BitstreamMetadata, OpenCl
 from services.bitstreams.storage import BitstreamStorage, InstallResult, parse, read_bitstream
-from services.process.errors import InvalidBitstream, InvalidSettings, StorageError
+from services.process.errors import InvalidBitstream, StorageError
 from simulator.bitstreams import (
     GBS_MAGIC,
     OPENCL_AFU,
@@ -264,18 +264,6 @@ def test_a_file_goes_where_its_ids_say(storage: BitstreamStorage, gbs: Path) -> 
     assert place.read_bytes() == gbs.read_bytes()
     assert place.stat().st_mode & 0o777 == 0o644
     assert bytes(storage.load(INTERFACE, AFU).raw()) == b"raw bitstream"
-
-
-def test_another_file_is_replaced_only_by_force(storage: BitstreamStorage, gbs: Path) -> None:
-    place, _ = storage.install(gbs)
-    old = place.read_bytes()
-    gbs.write_bytes(make_gbs(INTERFACE, AFU, b"newer"))
-    with pytest.raises(InvalidSettings, match=r"is there already and differs.*--force"):
-        storage.install(gbs)
-    assert place.read_bytes() == old
-    assert storage.install(gbs, force=True) == (place, InstallResult.REPLACED)
-    assert place.read_bytes() == gbs.read_bytes()
-    assert halves(storage) == []
 
 
 def test_installs_at_the_same_time_leave_one_whole_file(

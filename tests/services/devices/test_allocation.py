@@ -65,29 +65,6 @@ def test_two_devices_whose_nodes_would_have_one_path_are_refused() -> None:
         allocate(devices, [*devices])
 
 
-def test_devices_that_the_runtime_knows_are_named_beside_their_nodes() -> None:
-    devices = tree(PluginMode.AF).resources[AF_NLB0]
-    ids = list(devices)
-    answer = allocate(devices, ids, cdi={ids[0], "dfl-port.99"})
-    assert len(ids) > 1
-    assert answer.cdi_devices == (f"intel.cdi.k8s.io/fpga={ids[0]}",)
-    assert answer.nodes == allocate(devices, ids).nodes
-
-
-@pytest.mark.parametrize("described", [[], ["dfl-fme.0", "dfl-fme.2"]])
-def test_where_a_hook_programs_devices_are_given_by_their_cdi_names_alone(
-    described: list[str],
-) -> None:
-    """What brings the nodes brings the hook too, so that neither comes without the other."""
-    devices = tree(PluginMode.REGION).resources[REGION]
-    ids = ["dfl-fme.2", "dfl-fme.0"]
-    answer = allocate(devices, ids, cdi=described, hooked=True)
-    assert answer.nodes == ()
-    assert answer.cdi_devices == tuple(f"intel.cdi.k8s.io/fpga={each}" for each in ids)
-    plain = allocate(devices, ids)
-    assert answer.envs == plain.envs
-
-
 def test_a_variable_has_a_value_for_each_device_in_their_order_and_a_fixed_one_its_value() -> None:
     def device(key: str, **envs: str) -> Device:
         fixed = (("FIXED", "a,b"),)

@@ -23,7 +23,6 @@ from services.devices.cdi_files import CdiFolder, CdiWrite
 from services.devices.model import Device, DeviceNode, Inventory, PluginMode
 from services.process.errors import InvalidName
 from tests.services.cards import advertise, card, port
-from tests.support import disk_full_after
 
 
 def nodes(*names: str) -> tuple[DeviceNode, ...]:
@@ -194,19 +193,6 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_file_is_written_for_everybody_to_read_and_nothing_beside_it(tmp_path: Path) -> None:
-    folder = tmp_path / "var" / "cdi"
-    before = os.umask(0o077)
-    try:
-        done = CdiFolder(folder, NAME).write(NEW)
-    finally:
-        os.umask(before)
-    assert done == CdiWrite(changed=True)
-    assert names(folder) == [NAME]
-    assert (folder / NAME).read_bytes() == NEW
-    assert (folder / NAME).stat().st_mode & 0o777 == 0o644
-
-
 def test_a_correct_file_is_not_written_again(tmp_path: Path) -> None:
     folder = CdiFolder(tmp_path, NAME)
     folder.write(NEW)
@@ -263,23 +249,3 @@ def test_an_empty_folder_in_its_place_is_removed(tmp_path: Path) -> None:
     (tmp_path / NAME).mkdir()
     assert CdiFolder(tmp_path, NAME).write(b"") == CdiWrite(changed=True)
     assert names(tmp_path) == []
-
-
-def test_a_file_without_devices_is_removed(tmp_path: Path) -> None:
-    folder = CdiFolder(tmp_path, NAME)
-    folder.write(NEW)
-    (tmp_path / f".{NAME}.new").touch()  # of a writer that was killed
-    assert folder.write(b"") == CdiWrite(changed=True)
-    assert names(tmp_path) == []
-
-
-def test_a_full_disk_leaves_the_old_file_whole_and_is_told(tmp_path: Path) -> None:
-    folder = CdiFolder(tmp_path, NAME)
-    folder.write(OLD)
-    with disk_full_after(100):
-        done = folder.write(NEW * 100, OLD)
-    assert (done.changed, done.lost) == (False, False)
-    assert f"{NAME} can't be written: File too large" in done.error
-    assert (tmp_path / NAME).read_bytes() == OLD
-    assert names(tmp_path) == [NAME]
-    assert folder.write(NEW * 100) == CdiWrite(changed=True)

@@ -18,11 +18,9 @@ from services.devices.dra import (
 from services.devices.model import Card, Contents, Device, Inventory, PluginMode
 from services.devices.resources import AdvertisedResources
 from services.names import OPENCL_AFU
-from services.process.problem import Problem
-from tests.services.cards import INTERFACE, NLB0, NLB3, advertise, card, function, port, virtual
+from tests.services.cards import INTERFACE, NLB0, NLB3, advertise, card, function, port
 
 PROGRAM = "9" * 40
-HUNG = Problem("card-hung", "reading it hangs")
 
 
 def devices_of(
@@ -83,34 +81,6 @@ def test_a_region_has_a_function_if_all_its_ports_have_it(
     known = {f"dfl-port.{index}": function for index, function in programmed.items()}
     found = one(card(0, *ports), programmed=known)
     assert (found["afuID"], found["program"]) == (afu_id, program)
-
-
-def test_ports_on_virtual_functions_belong_to_the_region_and_leave_it_without_one_bus_id() -> None:
-    physical = card(0, port("dfl-port.0"))
-    found = one(physical, virtual(physical, 1, port("dfl-port.1", number=1)))
-    assert found["card"] == "0000:5e:00.0"
-    assert found["afuID"] == NLB0
-    assert PCI_BUS_ID not in found
-
-
-def test_a_card_that_can_not_be_read_any_more_keeps_its_name() -> None:
-    working = card()
-    offer = advertise(Inventory((working,)), PluginMode.REGION)
-    for pci in (working.pci, None):
-        broken = replace(working, fme=None, ports=(), failure=HUNG, pci=pci)
-        inventory = Inventory((broken,))
-        now = advertise(inventory, PluginMode.REGION, previous=offer.devices())
-        (found,) = dra_devices(now, inventory, {})
-        assert found.name == "fpga-0000-5e-00-0"
-        assert not found.device.healthy
-        assert found.attributes["afuID"] == ""
-
-
-def test_a_card_without_an_address_has_the_name_of_its_folder() -> None:
-    platform = replace(card(), pci=None, ports=(replace(port(), pci=None),))
-    (found,) = devices_of(platform)
-    assert (found.name, found.attributes["card"]) == ("fpga-region0", "region0")
-    assert not {PCI_BUS_ID, PCIE_ROOT, NUMA_NODE} & found.attributes.keys()
 
 
 NEC = Device(

@@ -11,11 +11,11 @@ from services.devices.health import (
     parse_ignored,
     port_without_driver,
 )
-from services.devices.model import Fme, Inventory, PluginMode
+from services.devices.model import Fme, Inventory
 from services.devices.resources import with_problems
 from services.process.errors import InvalidSettings
 from services.process.problem import Problem
-from tests.services.cards import BAD, NLB0, advertise, card, function, port, virtual
+from tests.services.cards import BAD, NLB0, card, function, port
 
 AFU = "d8424dc4a4a3c413f89e433683f9040b"
 OWN = "afu_id of dfl-port.0"
@@ -109,18 +109,6 @@ def test_a_register_is_a_problem_if_it_is_not_zero_or_its_card_does_not_answer(
 
 
 GONE = Problem("node-missing", "there is no /dev/dfl-port.0")
-
-
-def test_a_problem_of_a_card_is_one_of_each_port_those_on_virtual_functions_too() -> None:
-    physical = card(0)
-    inventory = Inventory((physical, virtual(physical, 1, port("dfl-port.1")), card(2)))
-    seen = with_problems(inventory, {"region0": Problem("hot", "m")}, {})
-    for mode, sick in (
-        (PluginMode.AF, {"dfl-port.0", "dfl-port.1"}),
-        (PluginMode.REGION, {"dfl-fme.0"}),
-    ):
-        devices = advertise(seen, mode).devices()
-        assert {device.id for device in devices if not device.healthy} == sick
 
 
 def test_problems_known_from_elsewhere_come_after_those_of_the_files_in_this_order() -> None:

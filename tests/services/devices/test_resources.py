@@ -30,7 +30,6 @@ AF_NLB3 = "fpga.intel.com/af-ce4.f7d.zkiWk5jwXzOUbVYHCL4QivffQFy9es9yIvFEsLk6zRg
 AFU_GONE = Problem("afu-id-missing", "dfl-port.0 has no afu_id")
 AFU_EMPTY = Problem("afu-id-empty", "afu_id of dfl-port.0 is empty")
 ID_GONE = Problem("interface-id-missing", "dfl-fme.0 has no compat_id")
-ID_EMPTY = Problem("interface-id-empty", "compat_id of dfl-fme.0 is empty")
 UNREADABLE = Problem("card-unreadable", "region0 can't be listed")
 
 
@@ -51,10 +50,6 @@ def reasons(device: Device) -> list[str]:
 def only(made: AdvertisedResources) -> Device:
     (device,) = made.devices()
     return device
-
-
-def without_engine(of: Card) -> Card:
-    return replace(of, fme=None)
 
 
 def unreadable(of: Card) -> Card:
@@ -108,14 +103,6 @@ def test_in_the_region_modes_a_device_is_an_engine(mode: PluginMode) -> None:
         envs=((resource_variable(REGION), "0000:5e:00.0"),),
         claims=frozenset({"0000:5e:00.0", "5e:00.0", "dfl-port.0", "dfl-port.1"}),
     )
-
-
-def test_in_bdf_mode_a_device_is_a_port_named_by_its_function() -> None:
-    made = offer(BDF, card(0), card(1, pci=function("0001:5f:00.0", numa=None)))
-    assert ids(made) == {UNIT: ["5e:00.0", "0001:5f:00.0"]}
-    assert made.resources[UNIT]["5e:00.0"].nodes == (DeviceNode("dfl-port.0"),)
-    assert made.resources[UNIT]["5e:00.0"].pci_addresses == ("0000:5e:00.0",)
-    assert made.resources[UNIT]["0001:5f:00.0"].numa_node is None
 
 
 def test_in_bdf_mode_further_ports_of_a_function_are_told_apart_by_number() -> None:
@@ -176,16 +163,6 @@ def test_in_bdf_mode_a_port_without_pci_function_is_not_offered() -> None:
     assert [reasons(each) for each in made.not_offered] == [["no-pci-address"]] * 2
 
 
-def test_cards_without_pci_function_are_offered_in_the_other_modes_and_not_related() -> None:
-    bare = [replace(card(n), pci=None, ports=(port(f"dfl-port.{n}"),)) for n in range(2)]
-    for mode, resource in ((AF, AF_NLB0), *((each, REGION) for each in REGIONS)):
-        devices = list(offer(mode, *bare).devices())
-        assert [each.nodes[0].name for each in devices] == ["dfl-port.0", "dfl-port.1"]
-        for each in devices:
-            assert (each.resource, each.pci_addresses, each.numa_node) == (resource, (), None)
-            assert each.healthy
-
-
 def test_units_need_no_card() -> None:
     made = advertise(Inventory(), UNITS)
     assert ids(made) == {UNIT: [str(number) for number in range(40)]}
@@ -196,22 +173,6 @@ def test_units_need_no_card() -> None:
 
 
 # Virtual functions
-
-
-def test_ports_on_virtual_functions_have_the_engine_of_their_physical_function() -> None:
-    physical = card(0)
-    cards = (
-        physical,
-        virtual(physical, 1, port("dfl-port.1", number=1)),
-        virtual(physical, 2, port("dfl-port.2", number=2)),
-    )
-    made = offer(AF, *cards)
-    assert ids(made) == {AF_NLB0: ["dfl-port.0", "dfl-port.1", "dfl-port.2"]}
-    on_virtual = made.resources[AF_NLB0]["dfl-port.1"]
-    assert on_virtual.pci_addresses == ("0000:5e:00.1",)
-    assert on_virtual.card == "region0"
-    assert on_virtual.healthy
-    assert ids(offer(BDF, *cards)) == {UNIT: ["5e:00.0", "5e:00.1", "5e:00.2"]}
 
 
 @pytest.mark.parametrize("mode", REGIONS)
@@ -237,17 +198,6 @@ def test_a_region_has_the_ports_of_its_virtual_functions(mode: PluginMode) -> No
     assert alone.resource == REGION
 
 
-@pytest.mark.parametrize("mode", REGIONS)
-def test_a_region_is_unhealthy_while_a_virtual_function_of_it_can_not_be_read(
-    mode: PluginMode,
-) -> None:
-    physical = card(0)
-    lost = unreadable(virtual(physical, 1, port("dfl-port.1")))
-    device = only(offer(mode, physical, lost))
-    assert reasons(device) == ["card-unreadable"]
-    assert device.afu_ids == (NLB0, "")
-
-
 @pytest.mark.parametrize("mode", [AF, *REGIONS])
 def test_a_virtual_function_without_its_physical_one_offers_nothing_and_says_so(
     mode: PluginMode,
@@ -271,15 +221,6 @@ def test_a_virtual_function_whose_physical_one_can_not_be_read_says_why() -> Non
     nowhere = replace(unreadable(physical), pci=None)
     bare = Card("dfl", "region9", None, None, (port("dfl-port.9"),))
     assert reasons(offer(AF, nowhere, bare).not_offered[0]) == ["no-fme"]
-
-
-def test_an_engine_on_a_virtual_function_is_its_own() -> None:
-    odd = card(1, pci=function("0000:5e:00.1", physfn="0000:5e:00.0"))
-    made = offer(PluginMode.REGION, card(0), odd)
-    assert ids(made) == {REGION: ["dfl-fme.0", "dfl-fme.1"]}
-    assert [len(device.nodes) for device in made.devices()] == [1, 1]
-    other = card(1, pci=odd.pci, interface=OTHER)
-    assert ids(offer(AF, card(0), other)) == {AF_NLB0: ["dfl-port.0"], AF_OTHER: ["dfl-port.1"]}
 
 
 # Health
@@ -335,70 +276,7 @@ def test_a_device_is_unhealthy_for_the_reasons_that_count_in_its_mode(
         assert [each.healthy for each in made.devices() if each.card == "region2"] == [True]
 
 
-@pytest.mark.parametrize("mode", CARD_MODES)
-def test_an_engine_without_port_offers_nothing_and_says_so(mode: PluginMode) -> None:
-    made = offer(mode, replace(card(0), ports=()))
-    assert made.resources == {}
-    problem = Problem("no-port", "dfl-fme.0 has no port: none is enabled, or all released")
-    assert made.not_offered == (card(0).unoffered("dfl-fme.0", problem),)
-
-
-@pytest.mark.parametrize("mode", CARD_MODES)
-def test_an_unreadable_card_offers_nothing_and_says_so(mode: PluginMode) -> None:
-    made = offer(mode, replace(unreadable(card(0)), pci=None), card(1))
-    assert [device.card for device in made.devices()] == ["region1"]
-    assert made.not_offered == (
-        Device("region0", "", reasons=(UNREADABLE,), card="region0", place="region0"),
-    )
-
-
 # What was is kept
-
-
-@pytest.mark.parametrize(
-    "spoilt",
-    [
-        card(0, port("dfl-port.0", "", AFU_EMPTY)),
-        with_engine_problem(card(0), ID_EMPTY, interface=""),
-        without_engine(card(0)),
-        unreadable(card(0)),
-    ],
-    ids=["afu id", "interface id", "no engine", "unreadable"],
-)
-def test_a_port_that_goes_bad_keeps_the_resource_it_had_until_it_is_good_again(
-    spoilt: Card,
-) -> None:
-    good = offer(AF, card(0), card(1))
-    bad = offer(AF, spoilt, card(1), after=good)
-    assert bad.resources[AF_NLB0].keys() == {"dfl-port.0", "dfl-port.1"}
-    assert bad.not_offered == ()
-    assert [device.healthy for device in bad.devices() if device.id == "dfl-port.0"] == [False]
-    still = offer(AF, spoilt, card(1), after=bad)
-    assert still == bad
-    assert offer(AF, card(0), card(1), after=still) == good
-    assert [each.id for each in offer(AF, spoilt).not_offered] != []
-
-
-@pytest.mark.parametrize("mode", REGIONS)
-@pytest.mark.parametrize(
-    ("spoilt", "reason"),
-    [
-        (with_engine_problem(card(0), ID_EMPTY, interface=""), "interface-id-empty"),
-        (without_engine(card(0)), "no-fme"),
-        (unreadable(card(0)), "card-unreadable"),
-        (replace(card(0), ports=()), "no-port"),
-    ],
-)
-def test_a_region_that_goes_bad_keeps_the_resource_it_had(
-    mode: PluginMode, spoilt: Card, reason: str
-) -> None:
-    good = offer(mode, card(0))
-    bad = offer(mode, spoilt, after=good)
-    assert ids(bad) == ids(good)
-    assert reasons(only(bad)) == [reason]
-    assert only(bad).nodes == only(good).nodes
-    assert offer(mode, spoilt, after=bad) == bad
-    assert offer(mode, card(0), after=bad) == good
 
 
 NO_ADDRESS = replace(card(0), pci=None, ports=(port("dfl-port.0"),))
@@ -442,6 +320,3 @@ def test_offered_devices_are_kept_for_the_same_card_only(
         resource: [(each.id, each.healthy) for each in devices.values()]
         for resource, devices in made.resources.items()
     } == expected
-
-
-# For any cards

@@ -54,20 +54,6 @@ def test_files_of_all_suffixes_are_read_and_others_are_not(tmp_path: Path) -> No
     assert snapshot.problems == ()
 
 
-def test_a_file_as_clusters_have_it_works_unchanged(tmp_path: Path) -> None:
-    text = (
-        "# the mappings of our lab\n---\n"
-        + function("arria10.dcp1.0-nlb0")
-        + "---\n"
-        + region("arria10.dcp1.0")
-        + "---\n# the end\n"
-    )
-    snapshot = load(tmp_path, mappings__yaml=b"\xef\xbb\xbf" + text.encode())
-    assert served(snapshot) == ["default/arria10.dcp1.0-nlb0", "lab/arria10.dcp1.0"]
-    assert snapshot.index.counts == {"AcceleratorFunction": 1, "FpgaRegion": 1, "Accelerator": 0}
-    assert snapshot.problems == ()
-
-
 def test_a_bad_document_is_named_and_skipped_and_the_rest_serve(tmp_path: Path) -> None:
     text = "---\n".join(
         [

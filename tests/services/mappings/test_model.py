@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.mappings.model import Mapping, Mode, Rejected, Resolution, parse, read_entry, reject
+from services.mappings.model import Mapping, Mode, Resolution, parse, read_entry, reject
 from services.process.errors import InvalidMapping
 from tests.services.building import (
     AF_NLB0,
@@ -151,18 +151,6 @@ def test_a_mapping_is_deprecated_by_an_annotation(note: object, kept: str | None
         assert parse(deprecated(obj, note)).deprecated == kept
 
 
-def test_a_function_and_a_region_of_one_name_cancel_each_other_out() -> None:
-    mappings = index(function("x", "region"), region("x"), function("y", "af")).namespace("default")
-    assert set(mappings.by_name) == {"y"}
-    assert set(mappings.modes) == {part(AF_NLB0)}
-    assert mappings.functions == {}
-    assert mappings.modes_of(part(REGION)) == frozenset()
-    assert mappings.rejected == {
-        "x": "AcceleratorFunction default/x and FpgaRegion default/x have the same name, so "
-        "neither can be used: rename one of them"
-    }
-
-
 def test_of_two_objects_of_one_kind_and_name_the_first_serves() -> None:
     first, second = function("x", "region"), function("x", "af")
     mappings = index(first, second).namespace("default")
@@ -170,20 +158,3 @@ def test_of_two_objects_of_one_kind_and_name_the_first_serves() -> None:
     assert mappings.rejected == {
         "x": "AcceleratorFunction default/x exists more than once; the first one is used"
     }
-
-
-def test_the_reason_of_a_refused_object_is_kept() -> None:
-    built = index(
-        function("good", "af"),
-        rejected=[
-            Rejected("FpgaRegion", "default", "bad", "it is bad"),
-            Rejected("FpgaRegion", "default", "bad", "later news"),
-            Rejected("FpgaRegion", "default", "good", "a bad region"),
-            Rejected("FpgaRegion", "team", "far", "away"),
-        ],
-    )
-    assert built.namespace("default").rejected == {"bad": "it is bad", "good": "a bad region"}
-    assert set(built.namespace("default").by_name) == {"good"}
-    assert built.namespace("team").rejected == {"far": "away"}
-    assert built.namespaces == ("default", "team")
-    assert len(built) == 1

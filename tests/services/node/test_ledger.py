@@ -140,14 +140,6 @@ def test_devices_of_claims_may_be_other_resources() -> None:
 CLAIM = (Holder("ns", "", "", claim="c"),)
 
 
-def test_a_problem_known_from_elsewhere_comes_last() -> None:
-    worn = Problem("leftover-claim", "a claim has it")
-    sick = card(0, port("dfl-port.0", NLB0, BAD))
-    found = replace(world(Inventory((sick,))), problems={"dfl-port.0": worn, "gone": worn})
-    (offered,) = step(Ledger(), found, 0).offer.devices()
-    assert offered.reasons == (BAD, worn)
-
-
 # Cards that are worked on
 
 
@@ -174,14 +166,6 @@ def test_a_card_that_is_worked_on_stays_as_it_was_read_last() -> None:
     assert cards_of(during) == (with_afu(NLB0), without_ports)
     after = step(during, reading(with_afu(NLB3), card(1)), 2)
     assert cards_of(after) == (with_afu(NLB3), card(1))
-
-
-def test_ports_on_virtual_functions_stay_with_their_physical_one() -> None:
-    physical = card(0)
-    split = virtual(physical, 1, port("dfl-port.7", NLB0))
-    first = step(Ledger(), reading(physical, split), 0)
-    during = reading(physical, replace(split, ports=()), busy=WORKED_ON)
-    assert cards_of(step(first, during, 1)) == (physical, split)
 
 
 def test_a_card_that_hangs_in_its_driver_has_failed_until_it_comes_back() -> None:

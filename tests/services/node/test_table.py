@@ -8,7 +8,7 @@ from services.node.table import Row, Table, rows, with_names
 from services.process.problem import Problem
 from tests.services.building import function as function_object
 from tests.services.building import region as region_object
-from tests.services.cards import AF_NLB0, BAD, INTERFACE, NLB0, UNIT, advertise, card, port
+from tests.services.cards import AF_NLB0, INTERFACE, NLB0, UNIT, advertise, card, port
 
 HOLDER = Holder("ns", "p", "c")
 
@@ -33,24 +33,9 @@ def test_a_device_is_told_with_all_that_is_known_of_it() -> None:
     )
 
 
-def test_an_unhealthy_device_says_why_also_if_it_is_not_offered() -> None:
-    sick = card(0, port("dfl-port.0", NLB0, BAD), port("dfl-port.1", "", Problem("e", "m")))
-    found = rows(tree(sick), {})
-    assert [(row.device, row.resource, row.health) for row in found] == [
-        ("dfl-port.0", AF_NLB0, "Unhealthy"),
-        ("dfl-port.1", "", "Unhealthy"),
-    ]
-    assert [row.reasons[0].code for row in found] == [BAD.code, "e"]
-
-
 def test_devices_stand_in_the_order_of_their_numbers() -> None:
     found = rows(tree(card(10), card(9), card(2)), {})
     assert [row.device for row in found] == ["dfl-port.2", "dfl-port.9", "dfl-port.10"]
-
-
-def test_a_port_that_was_given_another_function_is_still_its_containers() -> None:
-    (row,) = rows(tree(), {("fpga.intel.com/af-ce4.other", "dfl-port.0"): (HOLDER,)})
-    assert (row.resource, row.holders) == (AF_NLB0, (HOLDER,))
 
 
 def test_a_device_that_a_container_has_and_the_node_has_not_is_shown() -> None:

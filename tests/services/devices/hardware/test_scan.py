@@ -24,21 +24,6 @@ def the_card(inventory: Inventory) -> Card:
     return card
 
 
-def test_ports_stand_in_the_order_of_their_numbers_in_the_card(tmp_path: Path) -> None:
-    rack = lay_out(tmp_path, [CardSpec("dfl", ports=3)])
-    folder = tmp_path / "sys/class/fpga_region/region0"
-    (folder / "dfl-port.0/id").write_text("2\n")
-    (folder / "dfl-port.2/id").write_text("0\n")
-    assert [port.name for port in the_card(scan(tmp_path)).ports] == [
-        "dfl-port.2",
-        "dfl-port.1",
-        "dfl-port.0",
-    ]
-    rack.break_(rack.addresses[0], Fault.PORT_ID_GARBAGE, 1)
-    ports = the_card(scan(tmp_path)).ports
-    assert [(port.name, port.number) for port in ports][-1] == ("dfl-port.1", None)
-
-
 # Faults
 
 
