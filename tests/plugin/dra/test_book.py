@@ -29,18 +29,6 @@ def book(tmp_path: Path) -> ClaimBook:
     return ClaimBook(tmp_path / "claims")
 
 
-def test_others_have_what_they_reserved(book: ClaimBook) -> None:
-    assert book.others("a", {"d": 0}, {}) == {}
-    book.reserve(of("a"), (WANT,))
-    assert book.others("a", {"d": 0}, {}) == {}
-    assert book.others("b", {"d": 0}, {}) == {"d": of("a")}
-    unfinished = book.path("a").with_name(".a.json.new")
-    unfinished.touch()
-    book.remove("a")
-    assert not unfinished.exists()
-    assert book.others("b", {"d": 0}, {}) == {}
-
-
 @pytest.mark.parametrize(
     ("now", "others"),
     [
@@ -62,21 +50,6 @@ def test_a_device_with_another_name_is_still_the_claims(
     book.commit(of("a"), (had,))
     assert book.others("b", dict.fromkeys(now, 0), devices) == dict.fromkeys(others, of("a"))
     assert book.renamed(devices).keys() == others - {"nec-1"}
-
-
-def test_a_claim_is_what_was_written_last_in_this_boot(tmp_path: Path) -> None:
-    boot = tmp_path / "boot"
-    boot.write_text("1\n")
-    book = ClaimBook(tmp_path / "claims", boot)
-    assert book.find("a") is None
-    book.reserve(of("a"), (WANT,))
-    assert book.committed() == frozenset()
-    book.commit(of("a"), (WANT,))
-    assert book.committed() == {"d"}
-    boot.write_text("2\n")
-    book = ClaimBook(tmp_path / "claims", boot)
-    assert book.find("a") is None
-    assert book.entries() == ()
 
 
 def test_who_watches_a_device_has_it_not(book: ClaimBook) -> None:

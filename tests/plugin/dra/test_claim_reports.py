@@ -113,26 +113,6 @@ async def test_a_claim_that_is_gone_or_replaced_is_left_alone(bed: Bed, code: in
             await is_left_alone(bed, dra)
 
 
-async def test_a_claim_that_is_gone_is_not_made_again(bed: Bed) -> None:
-    item = claim("c", result(bed.add_fpga()), configs=(config(NEVER),))
-    (address,) = bed.rack.addresses
-    async with bed.running():
-        await bed.ready(item)
-        await eventually_async(lambda: conditions(bed, "c") == [("True", "Prepared")])
-        bed.api.drop("ResourceClaim", "c", "ns")
-        bed.rack.break_(address, Fault.OVERHEATED)
-        await eventually_async(lambda: len(writes(bed)) > 1)
-    assert bed.api.objects("ResourceClaim") == []
-
-
-async def test_claims_are_reported_once_the_api_server_is_back(bed: Bed) -> None:
-    item = claim("c", result(bed.add_fpga()), configs=(config(NEVER),))
-    with bed.api.faults.failing(503, count=2, matches=is_report):
-        async with bed.running():
-            await bed.ready(item)
-            await eventually_async(lambda: conditions(bed, "c") == [("True", "Prepared")])
-
-
 def test_each_share_is_reported_and_a_device_that_two_requests_have_once() -> None:
     def want(request: str, kind: Kind, share: Share, *functions: str) -> Want:
         known: tuple[dict[str, Value]] = ({"type": "t", "card": "x"},)

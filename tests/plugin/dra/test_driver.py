@@ -57,23 +57,6 @@ async def test_it_registers_as_the_kubelet_expects(bed: Bed, fpga: str) -> None:
     assert list((bed.folder / "k/plugins/accelbind.dev").iterdir()) == []
 
 
-async def test_a_claim_of_mode_af_gets_the_port_without_programming(
-    bed: Bed, fpga: str, driver: DriverStandIn
-) -> None:
-    first = claim("first", result(fpga, "fpga/loaded"), configs=(config(NEVER),))
-    async with bed.running():
-        done = await bed.ready(first)
-        assert [list(each.request_names) for each in done.devices] == [["fpga"]]
-        name = f"uid-of-first-fpga-{fpga}"
-        assert list(done.devices[0].cdi_device_ids) == [f"accelbind.dev/claim={name}"]
-        edits = bed.cdi(first)[name]
-        assert [node["path"] for node in edits["deviceNodes"]] == ["/dev/dfl-port.0"]
-        assert edits["env"][0].startswith("ACCELBIND_AF_CE4_D84_")
-        await bed.unprepare(first)
-    assert bed.left == []
-    assert driver.programmed == []
-
-
 async def test_a_deleted_socket_is_made_again(bed: Bed) -> None:
     async with bed.running() as dra:
         registration = parts(dra).registration

@@ -5,7 +5,6 @@ import asyncio
 import msgspec
 import pytest
 
-from plugin.dra.claims import ClaimRef
 from plugin.process import Plugin
 from simulator.cards import NLB0, NLB3
 from simulator.driver import DriverStandIn
@@ -13,7 +12,6 @@ from tests.plugin.dra.support import DEVELOP, NEVER, Bed, claim, config, mapping
 from tests.support import eventually_async
 
 NAMED = config({"mapping": "nlb3"}, "FromClaim")
-FIRST = ClaimRef("ns", "first", "uid-of-first")
 
 
 @pytest.fixture
@@ -41,45 +39,6 @@ async def test_a_claim_waits_for_a_device_that_another_one_still_has(bed: Bed, f
         await waiting
 
 
-async def test_pods_that_share_a_claim_wait_for_the_same_work(
-    bed: Bed, fpga: str, driver: DriverStandIn
-) -> None:
-    bed.api.put(claim("first", result(fpga), configs=(NAMED,)))
-    driver.go_on.clear()
-    async with bed.running() as dra:
-        preparing = parts(dra).preparation.prepare
-        ended = asyncio.create_task(preparing(FIRST))
-        await eventually_async(lambda: driver.begun)
-        others = [asyncio.create_task(preparing(FIRST)) for _ in range(2)]
-        await asyncio.sleep(0)
-        ended.cancel()  # of a kubelet that was killed
-        await asyncio.wait([ended])
-        driver.go_on.set()
-        one, other = await asyncio.gather(*others)
-    assert one == other
-    assert len(driver.programmed) == 1
-
-
-async def test_a_claim_is_taken_back_before_it_is_prepared_again(bed: Bed, fpga: str) -> None:
-    async with bed.running() as dra:
-        await bed.ready(claim("first", result(fpga), configs=(config(NEVER),)))
-        preparation = parts(dra).preparation
-        await asyncio.gather(preparation.unprepare(FIRST), preparation.prepare(FIRST))
-        assert [each.is_committed for each in parts(dra).book.entries()] == [True]
-
-
-async def test_a_claim_does_not_wait_for_a_device_while_the_driver_ends(
-    bed: Bed, fpga: str
-) -> None:
-    second = claim("second", result(fpga), configs=(config(NEVER),))
-    bed.api.put(second)
-    async with bed.running():
-        await bed.ready(claim("first", result(fpga), configs=(config(NEVER),)))
-        waiting = asyncio.create_task(bed.prepare(second))
-        await eventually_async(lambda: any("second" in each.request.path for each in bed.api.seen))
-    assert "(of claim ns/first), and the driver ends" in (await waiting)["second"].error
-
-
 async def test_the_requests_of_a_claim_are_programmed_at_the_same_time(
     bed: Bed, fpga: str, driver: DriverStandIn
 ) -> None:
@@ -90,21 +49,6 @@ async def test_the_requests_of_a_claim_are_programmed_at_the_same_time(
         await eventually_async(lambda: len(driver.begun) == 2)
         driver.go_on.set()
         await preparing
-
-
-async def test_claims_are_given_back_without_the_api_server(bed: Bed, fpga: str) -> None:
-    first = claim("first", result(fpga), configs=(NAMED,))
-    async with bed.running():
-        done = await bed.ready(first)
-        with bed.api.faults.failing(
-            429
-        ):  # of a kubelet that was restarted: it is answered from disk
-            assert await bed.prepare(first) == {"first": done}
-        async with bed.api.away():
-            assert await bed.prepare(first) == {"first": done}
-            await bed.unprepare(first)
-            assert bed.left == []
-            assert "can't be reached" in (await bed.prepare(first))["first"].error
 
 
 async def test_a_hanging_card_keeps_no_claim(bed: Bed, fpga: str, driver: DriverStandIn) -> None:

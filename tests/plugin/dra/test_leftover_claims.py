@@ -172,20 +172,6 @@ async def test_a_claim_is_no_leftover_while_the_kubelet_knows_it_or_is_away(
         assert await parts(dra).leftover_claims.problems() == {}
 
 
-async def test_leftover_claims_are_still_known_after_a_restart_of_the_driver(
-    bed: Bed, kubelet: Kubelet, fpga: str
-) -> None:
-    async with bed.running(healthy_after=1):
-        await bed.register()
-        await bed.ready(first(fpga))
-        await eventually_async(lambda: taints(bed) == ["leftover-claim"])
-    kubelet.checkpoint.write_text("")
-    async with bed.running(healthy_after=1) as dra:
-        await bed.register()
-        await eventually_async(lambda: parts(dra).node.state.inventory is not None)
-        assert len(await parts(dra).leftover_claims.problems()) == 1
-
-
 @contextmanager
 def cgroup(kubelet: Kubelet, path: str) -> Iterator[None]:
     folder = kubelet.tree / path

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -10,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from plugin.dra.metadata import FOLDER
-from services.devices.dra import DRIVER, PCI_BUS_ID
+from services.devices.dra import DRIVER
 from simulator.cards import NLB3
 from simulator.driver import DriverStandIn
 from tests.plugin.dra.support import ENGINE, Bed, claim, extended_claim, mapping, result, with_claim
@@ -71,17 +70,6 @@ def check(text: str, item: dict[str, Any], reference: str) -> dict[str, Any]:
             ((kind, value),) = typed.items()
             assert type(value) is VALUES[kind]
     return newest
-
-
-def addresses(bed: Bed, item: dict[str, Any]) -> dict[str, str]:
-    """The PCI address of the one device in each file of a claim, as KubeVirt reads it."""
-    found = {}
-    for path, text in files(bed, item).items():
-        _, known = objects(text)
-        ((device,),) = [each["devices"] for each in known["requests"]]
-        place = path.removeprefix(f"{FOLDER}/").removesuffix(f"/{DRIVER}-metadata.json")
-        found[place] = device["attributes"][PCI_BUS_ID]["string"]
-    return found
 
 
 A_POD: Final = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": True}
@@ -147,41 +135,3 @@ async def test_the_file_for_extended_resources_names_the_function_that_is_progra
     assert attributes["afuID"] == {"string": NLB3}
     assert attributes["program"] == {"string": ""}
     assert attributes["programmable"] == {"bool": True}
-
-
-async def test_a_reader_finds_the_device_of_its_own_claim_and_request_only(
-    bed: Bed, engines: list[str]
-) -> None:
-    both = claim("both", result(engines[0], "one"), result(engines[1], "two"))
-    async with bed.running(device_types=bed.folder / "types"):
-        await bed.ready(both)
-        assert addresses(bed, both) == {
-            "resourceclaims/both/one": "0000:01:00.0",
-            "resourceclaims/both/two": "0000:02:00.0",
-        }
-        # A container may use one of two.
-        assert [len(each["mounts"]) for each in bed.cdi(both).values()] == [1, 1]
-        await bed.unprepare(both)
-        made: dict[str, Any] = {"annotations": FROM_TEMPLATE, "ownerReferences": [A_POD]}
-        mine = claim("generated-1", result(engines[1]), **made)
-        other = claim("generated-2", result(engines[0]), **made)
-        for each in (mine, other):
-            await bed.ready(each)
-        (one,), (two,) = (addresses(bed, each).items() for each in (mine, other))
-        assert one == ("resourceclaimtemplates/mine/fpga", "0000:02:00.0")
-        assert two == ("resourceclaimtemplates/mine/fpga", "0000:01:00.0")
-
-
-async def test_a_lost_file_is_restored_as_it_was(bed: Bed, engines: list[str]) -> None:
-    item = claim("c", result(engines[0]))
-    settings = {"device_types": bed.folder / "types"}
-    async with bed.running(**settings):
-        await bed.ready(item)
-        before = files(bed, item)
-    shutil.rmtree(bed.folder / "state/metadata")
-    async with bed.api.away(), bed.running(**settings):
-        assert files(bed, item) == before  # the socket is there already
-    async with bed.running(**settings):
-        (bed.folder / "state/metadata/uid-of-c/fpga.json").write_text("{}")
-        await bed.ready(item)  # as after a restart of the kubelet
-        assert files(bed, item) == before

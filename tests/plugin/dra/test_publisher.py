@@ -16,10 +16,9 @@ from plugin.dra import publisher
 from plugin.dra.book import ClaimBook
 from plugin.dra.claims import ClaimRef
 from plugin.dra.metrics import DraMetrics
-from plugin.dra.publisher import DELETED_SECONDS, SlicePublisher
+from plugin.dra.publisher import SlicePublisher
 from plugin.dra.slices import COLLECTION
 from plugin.dra.wants import Kind, Want
-from services.containers.holders import Holder
 from services.devices.model import Card, Contents, Inventory, PluginMode
 from services.kube.client import ClusterClient
 from services.kube.objects import NamedObject
@@ -34,7 +33,6 @@ from tests.support import eventually_async
 
 NODE = "node-1"
 FIRST = f"{NODE}-accelbind.dev-0"
-HOLDER = Holder("default", "pod", "main")
 CLAIM = ClaimRef("default", "claim", "uid")
 WANT = Want("fpga", Kind.PROGRAM, ("fpga-0000-5e-00-0",), ("dfl-fme.0",), ((),), REGION, REGION)
 WRITES = {"POST", "PUT", "DELETE"}
@@ -204,19 +202,6 @@ async def test_where_taints_are_dropped_it_is_left_out(tmp_path: Path) -> None:
         assert node.publisher.error == ""
 
 
-async def test_slices_that_others_delete_are_created_again_after_a_second(node: FakeNode) -> None:
-    cards = [card(number) for number in range(70)]
-    async with node.publishing(*cards):
-        await eventually_async(lambda: node.api.watches)
-        node.slept.clear()
-        for name in (FIRST, f"{NODE}-accelbind.dev-1"):
-            node.api.drop("ResourceSlice", name)
-        await eventually_async(lambda: not node.devices())
-        await node.shows(*cards)
-        assert 0 < max(node.slept) <= DELETED_SECONDS
-        await eventually_async(lambda: node.count("created") == 4)
-
-
 async def test_a_node_that_is_made_anew_owns_its_slices_after_three_writes(node: FakeNode) -> None:
     async with node.publishing(card()):
         await eventually_async(lambda: node.api.watches)
@@ -232,18 +217,6 @@ async def test_a_node_that_is_made_anew_owns_its_slices_after_three_writes(node:
         assert stored["metadata"]["ownerReferences"][0]["uid"] == "new"
         assert len(node.writes()) <= before + 3
         await eventually_async(lambda: not node.publisher.error)
-
-
-async def test_a_device_that_the_plugin_gave_out_is_published_once_it_is_free(
-    node: FakeNode,
-) -> None:
-    set_state(node.state, holders={("fpga.intel.com/af-x", "dfl-port.1"): (HOLDER,)})
-    async with node.publishing(card(0)):
-        node.scan(card(0), card(1), card(2))
-        await node.shows(card(0), card(2))
-        set_state(node.state, holders={})
-        node.scan(card(0), card(1))
-        await node.shows(card(0), card(1))
 
 
 async def test_a_claimed_device_shows_what_the_claim_got_also_after_a_restart(
@@ -266,33 +239,6 @@ async def test_a_claimed_device_shows_what_the_claim_got_also_after_a_restart(
         node.book.remove(CLAIM.uid)
         node.scan(changed)
         await eventually_async(lambda: node.attribute("afuID") == "a" * 32)
-
-
-async def test_the_region_programmed_last_comes_last_also_after_a_restart(node: FakeNode) -> None:
-    def order() -> list[str]:
-        (stored,) = node.slices()
-        return [each["name"] for each in stored["spec"]["devices"]]
-
-    cards = card(0, port(afu_id=NLB3)), card(1)
-    async with node.publishing(card(), card(1)):
-        before = order()
-        node.scan(*cards)
-        await eventually_async(lambda: order() == [*reversed(before)])
-    node.restarted()
-    writes = node.writes()
-    async with node.publishing(*cards):
-        assert order() == [*reversed(before)]
-    assert node.writes() == writes
-
-
-async def test_a_slice_that_others_change_is_written_again(node: FakeNode) -> None:
-    async with node.publishing(card()):
-        await eventually_async(lambda: node.api.watches)
-        (stored,) = node.slices()
-        stored["spec"]["devices"][0]["attributes"]["afuID"] = {"string": "other"}
-        node.api.put(stored)
-        await eventually_async(lambda: node.attribute("afuID") == NLB0)
-        assert node.writes() == ["POST", "PUT"]
 
 
 async def test_a_change_of_a_device_costs_one_write_and_no_list(node: FakeNode) -> None:

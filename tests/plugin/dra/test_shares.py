@@ -119,18 +119,6 @@ async def test_claims_have_parts_of_one_device_until_nothing_is_left(node: Node)
         await bed.ready(claim("e", share(5, 3)))
 
 
-async def test_two_requests_of_a_claim_have_parts_of_one_device(node: Node) -> None:
-    node.write_type(replicas=2)
-    both = claim("a", share(1, request="one"), share(2, request="two"))
-    async with node.running() as dra:
-        done = await node.bed.ready(both)
-        assert [each.share_id for each in done.devices] == ["share-1", "share-2"]
-        names = {each for device in done.devices for each in device.cdi_device_ids}
-        assert len(names) == 2
-        parts(dra).preparation.ends = True
-        assert "others still have" in await node.bed.refused(claim("b", share(3)))
-
-
 async def test_a_device_is_withheld_while_claims_have_replicas_of_it(node: Node) -> None:
     """As after an update of a driver that published replicas, or of a type."""
     node.write_type(replicas=2, dra="replicas")
@@ -156,19 +144,6 @@ async def test_a_device_is_withheld_while_claims_have_replicas_of_it(node: Node)
         await node.bed.unprepare(new)
         await node.until_published(WHOLE)
     assert "capacity" not in node.published()[WHOLE]
-
-
-async def test_a_leftover_claim_leaves_the_rest_of_a_device_healthy(node: Node) -> None:
-    node.write_type(replicas=2)
-    checkpoint = node.bed.folder / "k/dra_manager_state"
-    checkpoint.write_text('{"Data": "{\\"ClaimInfoStateList\\": []}", "Checksum": 0}')
-    async with node.running() as dra:
-        await node.bed.ready(claim("a", share(1)))
-        entries = parts(dra).book.entries
-        await eventually_async(lambda: [each.is_leftover for each in entries()] == [True])
-        await node.until_published(WHOLE)
-        assert await parts(dra).leftover_claims.problems() == {}
-        assert "taints" not in node.published()[WHOLE]
 
 
 def is_trial(request: Request) -> bool:

@@ -229,10 +229,6 @@ def account_of(folder: Path, authority: bytes, token: str = "first") -> Path:  #
     return folder
 
 
-def authorizations(server: Server) -> list[str]:
-    return [request.partition("uthorization: ")[2].split("\r\n")[0] for request in server.requests]
-
-
 @asynccontextmanager
 async def serving(context: ssl.SSLContext, *answers: bytes, port: int = 0) -> AsyncIterator[Server]:
     server = Server(*answers, close_after_each=True)
@@ -290,17 +286,6 @@ async def test_a_service_account_is_used_as_a_pod_does(tmp_path: Path) -> None:
             with pytest.raises(BadStatus, match=r"answers 401 .*token") as refused:
                 await client.get(POD)
     assert refused.value.status == 401
-
-
-async def test_the_token_is_read_for_each_request(tmp_path: Path) -> None:
-    pair = make_pair(["127.0.0.1"])
-    async with serving(pair.context, OK, OK) as server:
-        account = account_of(tmp_path, pair.authority)
-        async with ClusterClient(Access(server.url, account)) as client:
-            await client.get(POD)
-            (account / "token").write_text("second\n")
-            await client.get(POD)
-    assert authorizations(server) == ["Bearer first", "Bearer second"]
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff", b"one\r\nX: y"])

@@ -146,21 +146,6 @@ async def test_a_repeated_state_is_written_later_and_is_the_newest_then(
     assert [each["message"] for each in written(api)].count("bad") == 2
 
 
-async def test_while_the_api_server_is_away_the_latest_state_waits_and_nobody_else_does(
-    api: ApiServerStandIn,
-) -> None:
-    async with writing(api) as made:
-        async with api.away():
-            for number in range(20):
-                made.record("a", reason=("Bad", "Good")[number % 2], message=f"{number}")
-                made.record("b", message=f"{number}")
-        await made.until(created=2, superseded=38)
-    assert {(event["reason"], event["message"]) for event in written(api)} == {
-        ("Good", "19"),
-        ("Bad", "19"),
-    }
-
-
 async def test_more_than_may_wait_is_dropped_and_counted(
     api: ApiServerStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,16 +157,6 @@ async def test_more_than_may_wait_is_dropped_and_counted(
             assert made.count("dropped") == 7
         await made.until(created=3)
     assert {event["message"] for event in written(api)} == {"7", "8", "9"}
-
-
-async def test_a_burst_is_written_and_the_rest_at_its_rate(api: ApiServerStandIn) -> None:
-    async with writing(api, burst=3, seconds=3600) as made:
-        for number in range(10):
-            made.record(f"port.{number}", message=f"{number}" * 5000)
-        await made.until(created=3)
-        made.record("port.9", reason="Good")
-        await made.until(superseded=1)
-        assert [len(event["message"]) for event in written(api)] == [events.MAX_MESSAGE] * 3
 
 
 async def test_what_waits_beyond_a_burst_is_counted_and_named_in_one_event(
@@ -216,23 +191,6 @@ async def test_an_event_that_the_api_server_refuses_is_dropped_and_logged_once(
     assert "Events can't be written now" in warning
     assert "RBAC" in warning
     assert sum("Events can be written again" in line for line in lines) == 1
-
-
-async def test_an_event_of_a_pod_is_in_its_namespace(api: ApiServerStandIn) -> None:
-    api.put({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "team"}})
-    pod = ObjectReference("Pod", "p", namespace="team", uid="u")
-    async with writing(api) as made:
-        made.record(about=pod)
-        await made.until(created=1)
-    [event] = written(api)
-    assert event["metadata"]["namespace"] == "team"
-    assert event["involvedObject"] == {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "name": "p",
-        "namespace": "team",
-        "uid": "u",
-    }
 
 
 @pytest.mark.parametrize("code", [429, 503, 409])

@@ -265,20 +265,6 @@ def test_each_node_of_a_card_is_a_device_of_its_own(tree: DeviceTree, types: Typ
     assert types.reasons() == {key: ["not-ready"] for key in ids}
 
 
-def test_a_node_that_goes_leaves_the_ids_of_the_others(tree: DeviceTree, types: Types) -> None:
-    folder = channels(tree)
-    write(types, CARD)
-    types.scan()
-    tree.remove(f"{folder}/xdma/xdma0_h2c_1")
-    left = [f"{ID}--xdma0-h2c-0", f"{ID}--xdma0-h2c-2"]
-    assert types.reasons() == {key: [] for key in left}
-    for name in ("xdma0_h2c_0", "xdma0_h2c_2"):
-        tree.remove(f"{folder}/xdma/{name}")
-    assert types.reasons() == {key: ["node-missing"] for key in left}  # the driver is not loaded
-    tree.remove(folder)
-    assert types.reasons() == {}
-
-
 def test_a_card_whose_driver_has_made_no_nodes_yet_is_listed(
     tree: DeviceTree, types: Types
 ) -> None:
@@ -288,26 +274,6 @@ def test_a_card_whose_driver_has_made_no_nodes_yet_is_listed(
     write(types, CARD | {"nodes": [{"class": "xdma", "entry": ["x"], "optional": True}]})
     types.scan()
     assert types.reasons() == {ID: ["not-matched"]}
-
-
-def test_matched_entries_have_attributes_of_their_own(tree: DeviceTree, types: Types) -> None:
-    folder = tree.pci(ADDRESS, "1131:7160")
-    for number in range(2):
-        entry = tree.entry(folder, "video4linux", f"video{number}", f"81:{number}")
-        tree.file(f"{entry}/ready", number)
-    term = {"class": {"name": "video4linux"}}
-    write(types, CARD | {"match": [term], "nodes": [{"own": True}, {"class": "video4linux"}]})
-    assert types.reasons() == {f"{ID}--video0": ["not-ready"], f"{ID}--video1": []}
-
-
-def test_nodes_of_long_names_have_ids_of_their_own(tree: DeviceTree, types: Types) -> None:
-    folder = tree.pci(ADDRESS, "10ee:903f", ready=1)
-    for number in range(2):
-        tree.entry(folder, "xdma", f"xdma0_h2c_{'x' * 50}{number}", f"241:{number}", f"x{number}")
-    write(types, CARD)
-    ids = [each.id for each in types.offer().devices()]
-    assert len(set(ids)) == 2
-    assert all(len(each) <= 56 for each in ids)
 
 
 @pytest.mark.parametrize(
@@ -332,15 +298,6 @@ def test_a_card_whose_node_a_container_has_is_not_handed_out_as_a_whole(
     world = World(holders=holders, types=asyncio.run(types.provider.read([*holders])))
     offered = step(types.ledger, world, 0).offer.devices()
     assert [n for n, device in enumerate(offered) if not device.healthy] == unhealthy
-
-
-def test_two_types_do_not_have_nodes_of_one_card(tree: DeviceTree, types: Types) -> None:
-    channels(tree, 1)
-    write(types, CARD, "one")
-    write(types, CARD | {"nodes": [{"class": "xdma", "entry": ["*control"]}]}, "two")
-    offer = types.offer()
-    assert [*offer.devices()] == []
-    assert [each.reasons[0].code for each in offer.not_offered] == ["claimed-twice"] * 2
 
 
 def vfio(tree: DeviceTree, group: int) -> None:
@@ -376,44 +333,6 @@ def test_an_iommu_group_is_one_device(tree: DeviceTree, types: Types) -> None:
     assert types.reasons()["0000-b1-00-5"] == ["vfio-no-group"]
 
 
-def test_kubevirt_finds_a_function_by_the_variable_of_its_resource(
-    tree: DeviceTree, types: Types
-) -> None:
-    """As `ResourceNameToEnvVar` of KubeVirt makes the name of the variable."""
-    folder = tree.pci("0000:3b:00.0", "10de:1eb8")
-    tree.group(folder, 12)
-    tree.bind(folder, "vfio-pci")
-    vfio(tree, 12)
-    spec = {
-        "match": [{"pci": {"vendor": ["10de"], "device": ["1eb8"]}}],
-        "nodes": [{"vfio": True}],
-        "env": [{"name": "PCI_RESOURCE_DEVICE_ACCELBIND_DEV_T4", "attribute": "pciBusID"}],
-    }
-    write(types, spec, "t4")
-    (device,) = types.scan().devices
-    assert ("PCI_RESOURCE_DEVICE_ACCELBIND_DEV_T4", "0000:3b:00.0") in device.envs
-
-
-def test_a_group_is_as_well_as_each_of_its_functions(tree: DeviceTree, types: Types) -> None:
-    folders = [tree.pci(f"0000:b1:00.{n}", "8086:0005", ready=1) for n in range(2)]
-    for folder in folders:
-        tree.group(folder, 12)
-        tree.bind(folder, "vfio-pci")
-    vfio(tree, 12)
-    write(
-        types,
-        {
-            "match": [{"pci": {"vendor": ["8086"]}}],
-            "attributes": [{"name": "ready", "file": "ready", "type": "bool"}],
-            "health": [{"attribute": "ready", "equals": True, "reason": "not-ready"}],
-            "nodes": [{"vfio": True}],
-        },
-    )
-    assert types.reasons() == {"0000-b1-00-0": []}
-    tree.file(f"{folders[1]}/ready", 0)
-    assert types.reasons() == {"0000-b1-00-0": ["not-ready"]}
-
-
 def test_a_group_keeps_its_id_whichever_function_of_it_is_matched(
     tree: DeviceTree, types: Types
 ) -> None:
@@ -426,19 +345,6 @@ def test_a_group_keeps_its_id_whichever_function_of_it_is_matched(
         term = {"pci": {"vendor": ["8086"], "device": [device]}}
         write(types, {"match": [term], "nodes": [{"vfio": True}]})
         assert types.reasons() == {"0000-b1-00-3": []}
-
-
-def test_groups_without_nodes_of_their_own_do_not_exclude_each_other(
-    tree: DeviceTree, types: Types
-) -> None:
-    for number in (3, 4):
-        folder = tree.pci(f"0000:b1:00.{number}", "8086:0003")
-        tree.group(folder, number)
-        tree.bind(folder, "vfio-pci")
-    tree.entry("", "misc", "vfio", "10:196", "vfio/vfio")
-    write(types, {"match": [{"pci": {"vendor": ["8086"]}}], "nodes": [{"vfio": True}]})
-    devices = types.offer().devices()
-    assert [each.reasons[0].code for each in devices] == ["node-missing"] * 2
 
 
 def test_a_device_that_was_bound_to_another_driver_is_the_other_types(
