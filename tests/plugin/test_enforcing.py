@@ -1,7 +1,5 @@
 """Mappings asked on the node, and what is remembered of the answers."""
 
-import copy
-
 import pytest
 
 from services.devices.model import PluginMode
@@ -17,7 +15,6 @@ from tests.plugin.support import (
     container,
     functions,
     mapping_both_functions,
-    pod,
     running,
     settings,
 )
@@ -59,16 +56,6 @@ async def test_devices_are_for_namespaces_that_map_them(
         await bed.runs(started)
 
 
-async def test_a_log_folder_alone_says_nothing_of_a_pods_namespace(bed: Bed) -> None:
-    """Whoever can make a folder in /var/log/pods could name a namespace that maps everything."""
-    async with bed.running(DEVEL):
-        await bed.offers(1, REGION)
-        unknown = pod("p", container("c", REGION))
-        started = await bed.kubelet.settled(await bed.kubelet.admit(unknown))
-        assert not started["c"].started
-        assert "the API server has no pod ns/p" in bed.said
-
-
 async def test_without_an_api_server_auto_asks_nobody_and_always_refuses(bed: Bed) -> None:
     async with running(settings(bed.folder, DEVEL)):
         started = await start(bed, REGION)
@@ -77,23 +64,6 @@ async def test_without_an_api_server_auto_asks_nobody_and_always_refuses(bed: Be
     async with running(settings(bed.folder, DEVEL, enforce_mappings="always")):
         assert not (await start(bed, REGION))["c"].started
         assert "this plugin has no access to the API server" in bed.said
-
-
-@pytest.mark.usefixtures("driver")
-@pytest.mark.parametrize("mode", [DEVEL, PluginMode.REGION])
-async def test_a_static_pod_starts_as_its_mirror_pod_says(bed: Bed, mode: PluginMode) -> None:
-    bed.install(NLB0)
-    spec = pod("p", container("c", REGION, env=functions(NLB0)))
-    mirror = bed.pods.add(copy.deepcopy(spec))
-    static_uid = spec["metadata"]["uid"]
-    mirror["metadata"] |= {
-        "uid": "uid-of-the-mirror-pod",
-        "annotations": {"kubernetes.io/config.hash": static_uid},
-        "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n1"}],
-    }
-    async with bed.running(mode):
-        await bed.offers(1, REGION)
-        await bed.runs(await bed.kubelet.admit(spec))
 
 
 # What was allowed before -------------------------------------------------------------------------

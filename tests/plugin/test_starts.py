@@ -23,8 +23,8 @@ from services.node.node_check import require_numbers
 from services.process.blocking import BlockingCalls
 from services.process.errors import NotAllowed
 from simulator.card_faults import Fault
-from simulator.cards import NLB0, NLB3, CardSpec
-from tests.plugin.support import REGION, Bed, container, functions
+from simulator.cards import NLB0, NLB3
+from tests.plugin.support import Bed
 from tests.services.node.support import scanned, set_state, shown
 
 
@@ -51,31 +51,6 @@ async def test_a_container_waits_until_its_region_carries_what_it_wants(bed: Bed
         await bed.kubelet.restart_container(started, "c")
         assert not started["c"].running
         assert "carries an unknown function (the content of dfl-port.0 is unknown" in bed.said
-
-
-async def test_a_container_starts_once_its_pods_log_folder_is_mounted(bed: Bed) -> None:
-    bed.rack.add_card(CardSpec(driver="opae", afu_ids=(NLB0,)))
-    bed.record_ports()
-    logs = bed.folder / "logs"
-    async with bed.running(PluginMode.REGION, programming="none", pod_logs_dir=logs):
-        await bed.offers(1, REGION)
-        init = container("init", REGION, 1, functions(NLB0))
-        started = await bed.start("p", container("c", "example.com/none", 0), init=[init])
-        assert not started["init"].started
-        assert "mount the host's /var/log/pods and name it with --pod-logs-dir" in bed.said
-        logs.symlink_to(bed.folder / "k/pod-logs")
-        await bed.runs(started)
-
-
-async def test_a_refusal_stays_short_enough_for_an_event(bed: Bed) -> None:
-    for afu in (NLB0, *[NLB3] * 23):
-        bed.add_card(afu)
-    bed.record_ports()
-    async with bed.running(PluginMode.REGION, programming="none"):
-        await bed.wants("p", *[NLB0] * 24)
-        (event,) = {each.message for each in bed.kubelet.events}
-        assert "and 15 more: container" in event
-        assert len(event) < 2000
 
 
 async def test_an_api_server_that_is_slow_is_as_one_that_is_away(

@@ -80,15 +80,6 @@ async def test_records_outlive_a_change_of_mode_but_not_regiondevel(
     assert last_mode(plugins) is mode
 
 
-async def test_in_dra_what_was_not_finished_stays_unknown(
-    plugins: Path, records: PortRecords
-) -> None:
-    records.empty("developing")
-    await enter_mode(REGION, plugins, records, BlockingCalls(), keep_empty=True)
-    assert not counts(records)
-    assert records.unfinished() == {"developing"}
-
-
 @pytest.mark.parametrize("content", ["", "fast", "\xff", "af" * 100_000])
 def test_a_mode_that_can_not_be_read_is_unknown(plugins: Path, content: str) -> None:
     (plugins / FILE).write_text(content)

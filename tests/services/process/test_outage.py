@@ -40,20 +40,6 @@ def test_an_outage_is_logged_when_it_starts_changes_and_ends(case: str) -> None:
         assert each["on"] == "disk"
 
 
-def test_each_failure_is_counted_and_shown_until_it_ends() -> None:
-    counted = [0]
-
-    def count() -> None:
-        counted[0] += 1
-
-    outage = Outage(structlog.get_logger(), "fails", "works", count=count)
-    for reason in ("a", "b"):
-        outage.failed(reason, port=1)
-    assert (outage.reason, outage.failures, counted[0]) == ("b", 2, 2)
-    outage.ended()
-    assert (outage.reason, outage.failures, counted[0]) == ("", 2, 2)
-
-
 def test_an_outage_of_ever_new_reasons_fills_no_log() -> None:
     outage = Outage(structlog.get_logger(), "fails", "works", level="error")
     with capture_logs() as logs:

@@ -63,16 +63,6 @@ def test_an_emptied_record_says_that_programming_has_begun_until_it_is_written(
     assert records.unfinished() == {"p", "q"}
 
 
-def test_all_records_are_deleted_also_the_empty_ones(records: PortRecords) -> None:
-    records.delete_all()
-    records.empty("p")
-    records.empty("q")
-    records.write("q", 1, SHOWN, PROGRAM)
-    records.delete_all()
-    assert records.unfinished() == frozenset()
-    assert function(records, port="q") == ""
-
-
 @pytest.mark.parametrize(
     "content",
     [
