@@ -6,12 +6,14 @@ import pty
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from accelbind.kubectl import Target
+from services.kube.access import find_access
 from services.process.errors import ClusterError, InvalidSettings
 from tests.accelbind.running import Done, run, run_process, write_config
 from tests.support import (
@@ -44,10 +46,6 @@ def no_other_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("KUBECONFIG", "ACCELBIND_API_SERVER", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-
-
-def without_kubectl(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    monkeypatch.setenv("PATH", str(folder))
 
 
 def plugin(folder: Path, script: str) -> dict[str, Any]:
@@ -84,21 +82,20 @@ def test_a_context_is_chosen_and_an_unknown_one_explained(api: Path) -> None:
     assert "kubectl can't use --kubeconfig: cannot locate context nope" in done.stderr
 
 
-def test_an_api_server_that_does_not_answer_is_explained_in_kubectls_words(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("", ("the API server of kubectl answers 500 to GET", "connect: connection refused")),
+        ("echo log in first >&2; exit 3", ("log in first", "failed with exit code 3")),
+    ],
+)
+def test_what_fails_in_kubectl_is_explained_in_its_words(
+    tmp_path: Path, script: str, words: tuple[str, str]
+) -> None:
     require("kubectl")
-    done = check("--kubeconfig", write_config(tmp_path, {"server": "https://127.0.0.1:9"}))
-    assert done.returncode == 2
-    assert "the API server of kubectl answers 500 to GET" in done.stderr
-    assert "connect: connection refused" in done.stderr
-
-
-def test_a_credential_plugin_that_fails_is_explained(tmp_path: Path) -> None:
-    require("kubectl")
-    user = plugin(tmp_path, "echo log in first >&2; exit 3")
+    user = plugin(tmp_path, script) if script else None
     done = check("--kubeconfig", write_config(tmp_path, {"server": "https://127.0.0.1:9"}, user))
-    assert done.returncode == 2
-    assert "log in first" in done.stderr
-    assert "failed with exit code 3" in done.stderr
+    assert (done.returncode, [each for each in words if each not in done.stderr]) == (2, [])
 
 
 def test_a_credential_plugin_may_ask_a_person_on_the_terminal(tmp_path: Path, api: Path) -> None:
@@ -179,36 +176,30 @@ def test_kubectl_ends_before_a_command_has_ended(api: Path, short_dir: Path) -> 
     eventually(lambda: not proxies(short_dir))
 
 
-@pytest.mark.parametrize(
-    ("flags", "named"),
-    [(("--kubeconfig", "/x"), "--kubeconfig"), (("--context", "c"), "--context")],
-)
+@pytest.mark.parametrize("flag", ["--kubeconfig", "--context"])
 def test_flags_for_kubectl_without_kubectl_are_an_error_that_names_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, flags: tuple[str, ...], named: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, flag: str
 ) -> None:
-    without_kubectl(monkeypatch, tmp_path)
-    done = run("check", "mappings", *flags)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = run("check", "mappings", flag, "/x")
     assert done.returncode == 2
-    assert f"{named} needs kubectl, which is not in PATH" in done.stderr
+    assert f"{flag} needs kubectl, which is not in PATH" in done.stderr
 
 
 def test_the_pod_counts_last_and_without_kubectl_before_a_file_in_a_home(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    without_kubectl(monkeypatch, tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
     account = tmp_path / "account"
     account.mkdir()
     (account / "token").write_text("t")
     (account / "namespace").write_text("mine")
-    monkeypatch.setattr("services.kube.access.SERVICE_ACCOUNT", account)
     (tmp_path / ".kube").mkdir()
     (tmp_path / ".kube" / "config").write_text("{}")
     with pytest.raises(ClusterError, match=r"~/\.kube/config needs kubectl"), Target().access():
         pass
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
-    monkeypatch.setattr(
-        "accelbind.kubectl.find_access", lambda given="": find_in(account, given), raising=True
-    )
+    monkeypatch.setattr("accelbind.kubectl.find_access", partial(find_access, account=account))
     with Target().access() as access:
         assert (access.server, access.account) == ("https://10.0.0.1:443", account)
     assert Target().namespace() == "mine"
@@ -217,12 +208,6 @@ def test_the_pod_counts_last_and_without_kubectl_before_a_file_in_a_home(
     assert Target("unix:/s").namespace() == "default"
     with pytest.raises(ClusterError, match="needs kubectl"), Target(context="c").access():
         pass
-
-
-def find_in(account: Path, given: str) -> Any:
-    from services.kube.access import find_access  # noqa: PLC0415 - the real one
-
-    return find_access(given, account=account)
 
 
 def test_an_address_excludes_flags_for_kubectl() -> None:

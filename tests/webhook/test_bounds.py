@@ -20,7 +20,6 @@ from tests.webhook.reviews import body, patch_of
 from tests.webhook.running import HEADERS
 from tests.webhook.test_server import client_context, connect, ended, head, port_of, serving
 from webhook import limits
-from webhook import limits as connections
 from webhook.limits import UNCOUNTED
 
 START = b"POST /mutate HTTP/1.1\r\nHost: x\r\n"
@@ -94,7 +93,7 @@ async def test_requests_are_answered_in_turn_however_their_bytes_arrive(
 async def test_more_requests_than_may_wait_end_the_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "WAIT_SECONDS", 600)  # not the time that ends it
+    monkeypatch.setattr(limits, "WAIT_SECONDS", 600)  # not the time that ends it
 
     async def hang(_scope: object, _receive: object, _send: object) -> None:
         await asyncio.Event().wait()
@@ -109,7 +108,7 @@ async def test_more_requests_than_may_wait_end_the_connection(
 async def test_stalled_requests_are_closed_and_idle_connections_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "WAIT_SECONDS", 0.3)
+    monkeypatch.setattr(limits, "WAIT_SECONDS", 0.3)
     begun = [b"", b"\r\n", b"POST /mut", head(100) + b"{"]
     async with serving(tmp_path, Bench().app) as server:
         kept = await connect(server)
@@ -127,7 +126,7 @@ async def test_stalled_requests_are_closed_and_idle_connections_kept(
 async def test_empty_lines_give_a_client_no_more_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "WAIT_SECONDS", 0.3)
+    monkeypatch.setattr(limits, "WAIT_SECONDS", 0.3)
     async with serving(tmp_path, Bench().app) as server:
         reader, writer = await connect(server)
         closed = asyncio.create_task(ended(reader))
@@ -175,7 +174,7 @@ async def test_large_bodies_leave_room_for_small_reviews(
 async def test_connections_beyond_the_limit_are_refused_and_the_others_served(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "MOST", 3)
+    monkeypatch.setattr(limits, "MOST", 3)
     async with serving(tmp_path, Bench().app) as server:
         kept = [await connect(server) for _ in range(3)]
         await eventually_async(lambda: len(server.opened) == 3)
@@ -203,7 +202,7 @@ async def much(_scope: object, _receive: object, send: Callable[..., Awaitable[N
 async def test_an_unread_answer_counts_until_it_is_given_up_and_one_without_room_is_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "WAIT_SECONDS", 1)
+    monkeypatch.setattr(limits, "WAIT_SECONDS", 1)
     monkeypatch.setattr(limits, "MOST_HELD", MUCH)
     async with serving(tmp_path, much) as server:
         _, unread = await connect(server)
