@@ -3,9 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
-
-import msgspec
+from typing import Any, Final
 
 from accelbind.claim_objects import ClaimObjects
 from accelbind.explain.answer import Answer, answered, evaluated
@@ -15,7 +13,7 @@ from accelbind.explain.claims import (
     explain_claims,
     read_of_cluster,
 )
-from accelbind.explain.dry_run import API_SERVER, Denied, DryRun, NotAsked, dry_run, may_create
+from accelbind.explain.dry_run import Denied, DryRun, NotAsked, dry_run, may_create
 from accelbind.misspelt import misspelt_resources
 from accelbind.survey import read_index
 from services.admission.mutate import Policy
@@ -26,7 +24,9 @@ from services.pods.manifests import FoundPod
 from services.process.errors import ClusterError
 from services.process.text import plain
 
-_PARAMETER: Final = re.compile(r"\{\{.{1,60}?\}\}")
+_PARAMETER: Final = re.compile(r"\{\{.{1,200}?\}\}")
+_FILL: Final = "1"
+"""Right in names, labels and quantities."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +61,12 @@ class Asked:
         answers = []
         for pod, place in zip(self.pods, self.places, strict=True):
             result: DryRun = NotAsked(f"you may not create pods in namespace {plain(place)}")
+            asked = pod
             if allowed[place]:
-                result = await dry_run(client, pod, place)
-            parameter = _parameter(pod)
-            if parameter and isinstance(result, Denied) and result.code == API_SERVER:
-                result = NotAsked(
-                    f"its controller fills in {parameter}, which the API server can't read"
-                )
+                asked, result = await _ask(client, pod, place)
             if not isinstance(result, NotAsked):
-                answer = answered(pod, place, result, index or EMPTY_INDEX, self.policy)
+                answer = answered(asked, place, result, index or EMPTY_INDEX, self.policy)
+                answer = replace(answer, found=pod)
             elif index is not None:
                 answer = self._evaluated(pod, place, index, result.reason)
             else:
@@ -121,8 +118,32 @@ class Asked:
         return replace(answer, claims=(*claims,), hints=(*misspelt, *develop_hints(answer, index)))
 
 
-def _parameter(pod: FoundPod) -> str:
-    """The first parameter of a template, such as `{{workflow.name}}` of Argo; empty without one."""
-    text = msgspec.json.encode(pod.manifest).decode() if pod.is_template else ""
-    found = _PARAMETER.search(text)
-    return plain(found[0]) if found else ""
+async def _ask(client: ClusterClient, pod: FoundPod, place: str) -> tuple[FoundPod, DryRun]:
+    """The API server's answer, and the pod that it is about: one without parameters."""
+    result = await dry_run(client, pod, place)
+    if not (isinstance(result, Denied) and pod.is_template and "{{" in result.message):
+        return pod, result
+    filled, parameter = _filled(pod)
+    result = await dry_run(client, filled, place)
+    if not isinstance(result, NotAsked):
+        text = f"{parameter}, which its controller fills in, was asked about as {_FILL}"
+        result = replace(result, warnings=(*result.warnings, text))
+    return filled, result
+
+
+def _filled(pod: FoundPod) -> tuple[FoundPod, str]:
+    """A template with values for its parameters, and the first one, such as `{{workflow.name}}`."""
+    found: list[str] = []
+
+    def fill(value: Any) -> Any:  # noqa: ANN401 - JSON
+        if isinstance(value, dict):
+            return {key: fill(each) for key, each in value.items()}
+        if isinstance(value, list):
+            return [fill(each) for each in value]
+        if isinstance(value, str):
+            found.extend(_PARAMETER.findall(value))
+            return _PARAMETER.sub(_FILL, value)
+        return value
+
+    filled = replace(pod, manifest=fill(pod.manifest))
+    return filled, plain(found[0]) if found else "a parameter"

@@ -336,11 +336,24 @@ async def test_a_parameter_that_a_controller_fills_in_is_no_refusal(explain: Exp
         "metadata": {"name": "j"},
         "spec": {"template": pod() | {"metadata": {"labels": {"a": "{{workflow.name}}"}}}},
     }
-    message = 'Pod "p" is invalid: metadata.labels: Invalid value: "{{workflow.name}}"'
-    done = await explain(job, refusal(message, 422))
+    refused = 'Pod "p" is invalid: metadata.labels: Invalid value: "{{workflow.name}}"'
+
+    def answer(request: Request) -> Json | None:
+        if request.path != PODS:
+            return None
+        sent: Json = json.loads(request.body)
+        if "{{workflow.name}}" in request.body.decode():
+            return {"kind": "Status", "code": 422, "message": refused}
+        assert sent["metadata"]["labels"] == {"a": "1"}
+        assert sent["spec"]["containers"][0]["args"] == ["1-1", 7]
+        return sent
+
+    job["spec"]["template"]["spec"]["containers"][0]["args"] = ["{{a}}-{{b}}", 7]
+    done = await explain(job, answer)
     assert (done.returncode, "admitted unchanged" in done.stdout) == (0, True)
-    assert "assumed: its controller fills in {{workflow.name}}, which the API" in done.stdout
-    assert (await explain(job, refusal(REFUSALS[0][0]))).returncode == 1
+    assert "warning: {{workflow.name}}, which its controller fills in, was" in done.stdout
+    for message in (REFUSALS[0][0], 'Pod "p" is invalid: spec.containers[0].image: Required'):
+        assert (await explain(job, refusal(message))).returncode == 1
 
 
 async def test_pods_without_an_answer_take_none_from_the_others(explain: Explain) -> None:
