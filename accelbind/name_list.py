@@ -1,7 +1,8 @@
 """`accelbind names list`: the names that pods of a namespace can request."""
 
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final
 
 from accelbind.kubectl import Target, with_target
@@ -12,6 +13,7 @@ from accelbind.run import with_settings
 from accelbind.survey import read_index
 from services.admission.mutate import Policy
 from services.kube.client import FORBIDDEN, BadStatus, ClusterClient
+from services.kube.lists import decode_object
 from services.mappings.accelerator import CLAIM_TEMPLATE
 from services.mappings.index import MappingIndex, NamespaceMappings, NameTable, build_namespace
 from services.mappings.kinds import ACCELERATOR, TABLE
@@ -25,6 +27,9 @@ _TITLES: Final = ("NAME", "FROM", "BECOMES", "OFFERED ON", "FREE", "NOTE")
 _NODES: Final = 3
 _NOTE: Final = 200
 _UNKNOWN: Final = "unknown"
+_LABEL: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
+_PUBLISHED: Final = "/api/v1/namespaces/kube-public/configmaps/accelbind"
+"""`manifests/templates/shared.yaml`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +76,9 @@ def list_names(
 ) -> None:
     """List the names that pods of a namespace can request.
 
-    Each with its replacement, where that is offered, and how many are free now. With
-    --shared-namespace it lists the names that all namespaces share, too. FREE needs
+    Each with its replacement, where that is offered, and how many are free now. Names
+    that all namespaces share are marked: they are of --shared-namespace, or of the
+    namespace that the Helm chart has published. FREE needs
     the right to list the pods and the claims of all namespaces; what is missing is
     named. Of a class of another driver it is a bound, since no selector is evaluated.
     Taints of nodes are not looked at, since pods may tolerate them.
@@ -94,13 +100,18 @@ class NameList:
     names: list[_Name]
     missing: list[str]
     """What may not be listed."""
-    has_shared: bool
-    """Whether the names that all namespaces share are among them."""
+    shared_namespace: str
+    """The namespace of those that all namespaces share; empty if it is unknown."""
 
     def document(self) -> dict[str, Any]:
         """The names for programs."""
         names = [*map(_as_object, self.names)]
-        return {"namespace": self.namespace, "names": names, "missing": self.missing}
+        return {
+            "namespace": self.namespace,
+            "sharedNamespace": self.shared_namespace or None,
+            "names": names,
+            "missing": self.missing,
+        }
 
 
 async def read_names(client: ClusterClient, policy: Policy, namespace: str) -> NameList:
@@ -110,6 +121,8 @@ async def read_names(client: ClusterClient, policy: Policy, namespace: str) -> N
         ClusterError: The API server does not answer, or its mappings can't be listed.
         InvalidSettings: There is no such namespace.
     """
+    if not policy.shared_namespace:
+        policy = replace(policy, shared_namespace=await _published_namespace(client))
     index = await read_index(client, [namespace])
     if not any(each.by_name or each.rejected for each in index.namespace(namespace).tables):
         await _require_namespace(client, namespace)
@@ -117,7 +130,20 @@ async def read_names(client: ClusterClient, policy: Policy, namespace: str) -> N
     if policy.shared_namespace not in ("", namespace):
         index = index.with_namespaces(await _read_shared(client, policy, offers))
     names = [*_names(index, offers, policy, namespace)]
-    return NameList(namespace, names, offers.missing, bool(policy.shared_namespace))
+    return NameList(namespace, names, offers.missing, policy.shared_namespace)
+
+
+async def _published_namespace(client: ClusterClient) -> str:
+    """The namespace of the names that all share, as the chart publishes it; empty if unknown."""
+    try:
+        found = await client.get(_PUBLISHED)
+    except BadStatus as error:
+        if error.status != FORBIDDEN:
+            raise
+        return ""
+    data = (await decode_object(found, _PUBLISHED)).get("data") if found else None
+    name = data.get("sharedNamespace") if isinstance(data, dict) else None
+    return name if isinstance(name, str) and _LABEL.fullmatch(name) else ""
 
 
 async def _require_namespace(client: ClusterClient, namespace: str) -> None:
@@ -190,9 +216,10 @@ def _lines(found: NameList) -> Iterator[str]:
     if found.names:
         yield from table_lines(_TITLES, map(_cells, found.names))
     else:
-        yield f"namespace {found.namespace} has no names: ask an administrator for one"
-    if not found.has_shared:
-        yield "without those that all namespaces share, if there are any: --shared-namespace"
+        of_its_own = "" if found.shared_namespace else " of its own"
+        yield f"namespace {found.namespace} has no names{of_its_own}: ask an administrator for one"
+    if not found.shared_namespace:
+        yield "names that all namespaces share, if there are any, are those of --shared-namespace"
     if found.missing:
         yield f"{_UNKNOWN}, since you may not list {listing(found.missing)}"
 

@@ -14,7 +14,7 @@ from services.mappings.index import build_index
 from services.mappings.model import read_entry
 from simulator.apiserver.http_server import Request
 from simulator.apiserver.standin import ApiServerStandIn
-from tests.accelbind.doctor.answers import Answers, Json, answering, first_of, items
+from tests.accelbind.doctor.answers import Answers, Json, answering, first_of, items, one
 from tests.accelbind.running import Done, run, run_process
 from tests.accelbind.test_claim_objects import device_class, of, template
 from tests.services.building import NLB0, accelerator
@@ -209,14 +209,34 @@ async def test_names_of_the_namespace_and_shared_ones_are_listed(api: ApiServerS
     assert found["names"][2]["free"] == 0
 
 
+@pytest.mark.parametrize(
+    ("published", "said"),
+    [
+        ({"data": {"sharedNamespace": "shared"}}, "accelbind.dev/lib   shared (shared)  "),
+        ({"data": {"sharedNamespace": "../x"}}, "default has no names of its own: ask"),
+        ({}, "share, if there are any, are those of --shared-namespace"),
+    ],
+)
+async def test_the_namespace_of_shared_names_may_be_published(
+    api: ApiServerStandIn, published: Json, said: str
+) -> None:
+    api.put(accelerator("lib", "", target={"resource": GPU}, namespace="shared"))
+    path = "/api/v1/namespaces/kube-public/configmaps/accelbind"
+    with answering(api, first_of(one(path, published), answers())):
+        done = await asyncio.to_thread(run_process, "names", "list", "--api-server", api.address)
+    assert (done.returncode, said in done.stdout) == (0, True)
+
+
 async def test_a_missing_right_is_named_and_what_it_hides_is_unknown(api: ApiServerStandIn) -> None:
     api.put(accelerator("gpu", "", target={"resource": GPU}))
     done = await listed(api, denied="/pods")
     assert done.stdout.splitlines()[1:] == [
         "accelbind.dev/gpu   default   nvidia.com/gpu   n1 and n2    unknown   -",
-        "without those that all namespaces share, if there are any: --shared-namespace",
+        "names that all namespaces share, if there are any, are those of --shared-namespace",
         "unknown, since you may not list pods of all namespaces",
     ]
+    done = await listed(api, denied="/kube-public/")
+    assert done.returncode == 0
     done = await listed(api, "--shared-namespace", "lib", denied="/lib/")
     assert "you may not list the shared names in namespace lib" in done.stdout
 
