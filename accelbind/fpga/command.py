@@ -11,7 +11,12 @@ import typer
 
 from accelbind.fpga import info as device_info
 from accelbind.fpga import mappings, show
-from accelbind.fpga.held import interruption, require_free, until_withdrawn
+from accelbind.fpga.held import (
+    interruption,
+    require_card_free,
+    require_free,
+    until_withdrawn,
+)
 from accelbind.node_devices import NodeDevices
 from accelbind.options import default_note, namespace_option, switch, time_option
 from accelbind.output import (
@@ -36,6 +41,7 @@ from services.programming.ioctls import KERNEL
 from services.programming.port import (
     DeviceFiles,
     PortPlace,
+    find_card,
     find_device,
     find_engine,
     port_meant,
@@ -63,7 +69,8 @@ CardName = Annotated[
     str,
     typer.Argument(
         metavar="CARD",
-        help="region0, its PCI address, or the name or node of its FME or of one of its ports.",
+        help="region0, its PCI address, or the name or node of its FME or of one of its ports; a"
+        " card without a driver has its address only.",
     ),
 ]
 EngineName = Annotated[
@@ -284,8 +291,8 @@ def rebind(
             until_withdrawn(leaving, settings, seconds=timeout / 4)
 
     def require(inventory: Inventory) -> None:
-        for port in find_device(inventory, card).card.ports if not force else ():
-            require_free(inventory, port.name, settings)
+        if not force:
+            require_card_free(inventory, find_card(inventory, card), settings)
 
     work = partial(programmer.rebind, card, withdraw=withdraw, require=require)
     ports = in_time(card, work, timeout)

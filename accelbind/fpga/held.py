@@ -1,8 +1,8 @@
-"""Refuses to work on a port that a container or a claim has, or may be given."""
+"""Refuses to work on a port or a card that a container or a claim has, or may be given."""
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,7 +13,7 @@ from plugin.settings import PluginSettings
 from services.containers.holder_source import HolderSource
 from services.containers.holders import Holders
 from services.devices.hardware.scan import scan
-from services.devices.held import held_parts, port_resources
+from services.devices.held import Parts, card_resources, held_parts, port_resources
 from services.devices.model import Card, Inventory
 from services.devices.topology import Topology
 from services.kubelet.values import HEALTHY
@@ -21,7 +21,8 @@ from services.node.table import Row
 from services.process.blocking import BlockingCalls
 from services.process.errors import DeviceBusy, HardwareError, KubeletError
 from services.process.text import listing
-from services.programming.port import find_card
+from services.programming.port import device_name, find_card, find_port
+from services.programming.rebinding import is_unbound
 
 _POLL_SECONDS: Final = 0.1
 
@@ -45,13 +46,15 @@ class Interruption:
 
 def interruption(device: str, settings: PluginSettings) -> Interruption:
     """Name the users that are interrupted if the driver of a device's card is bound anew."""
-    inventory = scan(settings.root)
+    inventory, address = scan(settings.root), device_name(device)
+    if is_unbound(settings.root, inventory, address):
+        return Interruption(address, address, [], [], [], "")
     card = find_card(inventory, device)
     ports = [port.name for port in Topology(inventory.cards).ports(card)]
     devices = [card.fme.name, *ports] if card.fme else ports
     offered = [f"{each.resource} ({each.device})" for each in _offered(card, settings)]
     try:
-        holders, unknown = _who_has(inventory, ports, settings), ""
+        holders, unknown = _card_holders(inventory, card, settings), ""
     except DeviceBusy as error:
         holders, unknown = [], str(error.__cause__)
     return Interruption(card.name, card.address, devices, offered, holders, unknown)
@@ -59,27 +62,50 @@ def interruption(device: str, settings: PluginSettings) -> Interruption:
 
 def require_free(inventory: Inventory, port: str, settings: PluginSettings) -> None:
     """Raise DeviceBusy if a container or a claim has a port, or may have it."""
-    if who := _who_has(inventory, [port], settings):
+    place, node = find_port(inventory, port), Topology(inventory.cards)
+
+    def is_in(held: Parts) -> bool:
+        return bool(port_resources(held, node, place.card, place.port))
+
+    _require_none(port, _who_has(port, is_in, settings))
+
+
+def require_card_free(inventory: Inventory, card: Card, settings: PluginSettings) -> None:
+    """Raise DeviceBusy if a container or a claim has a part of a card, or may have it."""
+    _require_none(_part_of(card), _card_holders(inventory, card, settings))
+
+
+def _card_holders(inventory: Inventory, card: Card, settings: PluginSettings) -> list[str]:
+    node = Topology(inventory.cards)
+    return _who_has(_part_of(card), lambda held: bool(card_resources(held, node, card)), settings)
+
+
+def _part_of(card: Card) -> str:
+    return f"a part of card {card.name}"
+
+
+def _require_none(held: str, holders: list[str]) -> None:
+    if holders:
         raise DeviceBusy(
-            f"{port} is held by {listing(who)}: end that pod, or use --force; after the end of the"
-            " pod the kubelet still names it, with a plugin on this node for up to a minute"
+            f"{held} is held by {listing(holders)}: end that pod, or use --force; after the end of"
+            " the pod the kubelet still names it, with a plugin on this node for up to a minute"
         )
 
 
-def _who_has(inventory: Inventory, ports: list[str], settings: PluginSettings) -> list[str]:
-    named, book = listing(ports) if ports else "its card", ClaimBook(settings.state_dir / CLAIMS)
+def _who_has(what: str, is_in: Callable[[Parts], bool], settings: PluginSettings) -> list[str]:
+    book = ClaimBook(settings.state_dir / CLAIMS)
     try:
         book.require_readable()
     except HardwareError as error:
-        raise DeviceBusy(f"whether a claim has {named} is unknown: {error}") from error
+        raise DeviceBusy(f"whether a claim has {what} is unknown: {error}") from error
     try:
         holders = asyncio.run(_holders(settings, book))
     except (KubeletError, HardwareError) as error:
         raise DeviceBusy(
-            f"whether a container has {named} is unknown: {error}; name the kubelet's folder with"
+            f"whether a container has {what} is unknown: {error}; name the kubelet's folder with"
             " --kubelet-dir; if no kubelet runs on this machine, use --force"
         ) from error
-    having = (each for device, each in holders.items() if _ports(inventory, device) & {*ports})
+    having = (each for device, each in holders.items() if is_in(held_parts([device])))
     return sorted({str(holder) for each in having for holder in each})
 
 
@@ -121,13 +147,3 @@ async def _holders(settings: PluginSettings, book: ClaimBook) -> Holders:
     )
     await source.snapshot()  # has the names of the pods
     return await ClaimHolders(book, source).read()
-
-
-def _ports(inventory: Inventory, device: tuple[str, str]) -> set[str]:
-    held, node = held_parts([device]), Topology(inventory.cards)
-    return {
-        port.name
-        for card in inventory.cards
-        for port in card.ports
-        if port_resources(held, node, card, port)
-    }

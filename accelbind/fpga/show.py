@@ -113,11 +113,11 @@ def program_sentence(result: Programmed, *, dry_run: bool) -> str:
 
 def interruption(found: Interruption) -> Iterator[str]:
     """Say what binding a card's driver anew interrupts, for people."""
-    devices = listing(found.devices) if found.devices else "its devices"
-    yield (
-        f"binding the driver of card {found.card} ({found.address}) anew takes {devices} away for"
-        " a moment"
-    )
+    if found.devices:  # a card without a driver has none
+        yield (
+            f"binding the driver of card {found.card} ({found.address}) anew takes"
+            f" {listing(found.devices)} away for a moment"
+        )
     if found.resources:
         yield f"this node offers less meanwhile: {listing(found.resources)}"
     if found.holders:

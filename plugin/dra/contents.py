@@ -2,6 +2,7 @@
 
 from plugin.dra.wants import Kind, Want
 from services.devices.dra import fpga_name
+from services.devices.health import unusable
 from services.devices.model import Contents
 from services.node.regions import RegionContents
 from services.process.errors import ExternalFailure, NotAllowed
@@ -30,6 +31,8 @@ def require_regions(want: Want, found: RegionContents) -> None:
 def _require_there(want: Want, name: str, region: Region, contents: Contents) -> None:
     function = want.functions[0]
     for port in region.ports:
+        if disabled := unusable(port):
+            raise ExternalFailure(f"{want.who}: {disabled}")
         programmed = contents.get(port.name)
         if programmed == "":
             content = "nothing that is known, since programming it has not succeeded"

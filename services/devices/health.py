@@ -20,6 +20,7 @@ from services.process.text import listing
 
 PORT_DISABLED: Final = "port-disabled"
 PORT_WITHOUT_DRIVER: Final = "port-without-driver"
+_UNUSABLE: Final = frozenset({PORT_DISABLED, PORT_WITHOUT_DRIVER})
 
 _ID = re.compile(rf"[0-9a-f]{{{ID_DIGITS}}}")
 _ALL_F = re.compile(r"f+")
@@ -102,6 +103,11 @@ def port_without_driver(port: str) -> Problem:
         f"{port} has no driver, as after it was released and assigned, until the driver of its card"
         f" is bound anew: accelbind fpga rebind {port}",
     )
+
+
+def unusable(port: Port) -> str:
+    """Why a port can't be used until its card's driver is bound anew; empty if it can."""
+    return next((each.text for each in port.problems if each.code in _UNUSABLE), "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,6 +79,14 @@ def port_resources(held: Parts, node: Topology, card: Card, port: Port) -> froze
     return _resources(held, {*names, *(each.id for each in card.functions or ())})
 
 
+def card_resources(held: Parts, node: Topology, card: Card) -> frozenset[str]:
+    """The resources under which containers have a card, or any part of it."""
+    members = node.members(card)
+    parts = {part.name for each in members for part in (each.fme, *each.ports) if part}
+    addresses = {each.address.removeprefix("0000:") for each in members}
+    return _resources(held, parts | addresses | {each.id for each in card.functions or ()})
+
+
 def function_resources(held: Parts, card: Card, function: VirtualFunction) -> frozenset[str]:
     """The resources under which containers have a virtual function of an OFS card."""
     return _resources(held, {function.id, *([card.fme.name] if card.fme else ())})

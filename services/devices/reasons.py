@@ -147,6 +147,12 @@ REASONS: Final[Mapping[str, Reason]] = {
         "none: it is back once the driver is bound",
         Effect.CARD,
     ),
+    "card-unbound": Reason(
+        "accelbind has worked on the card, and no driver serves it now: binding its driver anew"
+        " failed or was interrupted",
+        "accelbind fpga rebind ADDRESS",
+        Effect.NODE,
+    ),
     "card-unread": Reason(
         "so many other reads hang that this card isn't read", "fix those that hang", Effect.CARD
     ),

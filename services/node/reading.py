@@ -33,6 +33,7 @@ from services.process.errors import HardwareError
 from services.process.outage import Outage
 from services.process.problem import Problem
 from services.programming.lock import LOCKS, leaving_cards
+from services.programming.rebinding import unbound_cards
 from services.programming.records import PortRecords
 
 FindProblems: TypeAlias = Callable[[], Awaitable[Mapping[str, Problem]]]
@@ -112,6 +113,7 @@ class WorldReader:
         self._records = records
         self._problems = problems
         self._seconds = seconds
+        self._root = settings.root
         self._locks = settings.state_dir / LOCKS
         self._afu_ids = AfuIds(settings.root, calls)
         self._types = None
@@ -160,6 +162,8 @@ class WorldReader:
         started = perf_counter()
         try:
             inventory = await self._scanner.scan()
+            unbound = unbound_cards(self._root, inventory, self._locks)
+            inventory = replace(inventory, problems=(*inventory.problems, *unbound))
             if self._seconds is not None:
                 self._seconds.observe(perf_counter() - started)
             if self._mode.names_functions:

@@ -13,11 +13,18 @@ from services.bitstreams.model import Bitstream
 from services.bitstreams.storage import BitstreamStorage
 from services.containers.wanted import WantedFunctions
 from services.devices.hardware.scan import Scanner
+from services.devices.health import unusable
 from services.devices.model import Contents, Inventory
 from services.devices.topology import card_key
 from services.node.metrics import NodeMetrics
 from services.process.blocking import BlockingCalls
-from services.process.errors import BitstreamMissing, HardwareError, NotAllowed, TooSlow
+from services.process.errors import (
+    BitstreamMissing,
+    DeviceRefused,
+    HardwareError,
+    NotAllowed,
+    TooSlow,
+)
 from services.process.text import listing, plain
 from services.process.waits import Due, deadline
 from services.programming.assignment import (
@@ -119,15 +126,19 @@ class RegionProgramming:
 
         Raises:
             NotAllowed: A port would have to be programmed.
+            DeviceRefused: A port is disabled, and can't be.
             ExternalFailure: A region is gone, or can't be read as a whole; or as `prepare`.
         """
         planned, contents = await self._plan(wanted, ids)
         wrong = [_mismatch(each, contents) for each in _programmed(planned)]
         if not wrong:
             return Readiness((), await _all(map(self._check_clocks, planned)))
+        where = f"on node {plain(self._node, 120)}"
+        ports = chain.from_iterable(each.region.ports for each in planned)
+        if disabled := [*filter(None, map(unusable, ports))]:
+            raise DeviceRefused(f"{where} {listing(disabled, most=_SHOWN)}, then program it")
         raise NotAllowed(
-            f"on node {plain(self._node, 120)}"
-            f" {listing(wrong, most=_SHOWN)}: {wanted.who} would get"
+            f"{where} {listing(wrong, most=_SHOWN)}: {wanted.who} would get"
             " every port of its regions, and this plugin verifies functions and doesn't program"
             " them: program the region with accelbind fpga program, or ask for a function that it"
             " carries"

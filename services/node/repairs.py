@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from services.devices.health import PORT_DISABLED, PORT_WITHOUT_DRIVER
+from services.devices.health import unusable
 from services.devices.held import Parts, port_resources
 from services.devices.model import Card, Port
 from services.devices.topology import Topology
@@ -20,9 +20,6 @@ MAX_VALUES: Final = 8
 
 ALL_ONES: Final = frozenset({2**32 - 1, 2**64 - 1})
 """Values that a dead device reads as."""
-
-UNUSABLE: Final = frozenset({PORT_DISABLED, PORT_WITHOUT_DRIVER})
-"""Reasons that end when the driver of the card is bound anew."""
 
 _DEAD: Final = ("-all-f", "-unreadable")
 """Endings of reasons that are likely caused by the card as a whole."""
@@ -126,7 +123,4 @@ def _clearable(port: Port) -> bool:
 
 def _disabled(card: Card) -> Port | None:
     """The first disabled port of a card."""
-    is_disabled = (
-        port for port in card.ports if any(each.code in UNUSABLE for each in port.problems)
-    )
-    return next(is_disabled, None)
+    return next(filter(unusable, card.ports), None)

@@ -53,6 +53,20 @@ def card_lock(
         os.close(descriptor)
 
 
+def known_cards(folder: Path) -> list[str]:
+    """The cards that have a lock; none if the locks can't be read."""
+    with suppress(OSError):
+        return sorted(each.stem for each in folder.glob(f"*{_SUFFIX}"))
+    return []
+
+
+def is_locked(folder: Path, card: str) -> bool:
+    """Whether somebody works on a card; not so if its lock can't be read."""
+    with suppress(OSError):
+        return _is_locked(f"{folder / card}{_SUFFIX}")
+    return False
+
+
 def leaving_cards(folder: Path) -> frozenset[str]:
     """The cards that somebody is about to take away; none if the locks can't be read."""
     leaving = set()

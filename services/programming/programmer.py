@@ -7,7 +7,7 @@ All of it is synchronous and may hang in the driver: call it in a thread that ca
 import contextlib
 import errno
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Final
 
 from services.devices.hardware.scan import scan
 from services.devices.health import PORT_WITHOUT_DRIVER, no_fme
-from services.devices.model import Card, Inventory
+from services.devices.model import Card, Inventory, PciFunction
 from services.devices.topology import Topology, lock_of
 from services.names import canonical_id
 from services.process.errors import DeviceGone, DeviceRefused, HardwareError, InvalidBitstream
@@ -38,6 +38,7 @@ from services.programming.port import (
     PortPlace,
     PortSession,
     busy,
+    device_name,
     find_card,
     find_engine,
     find_port,
@@ -165,9 +166,16 @@ class Programmer:
         """Bind the driver of a device's card anew; return the names of its ports now.
 
         `withdraw` and then `require` are called under the card's lock, once those who offer the
-        card can know of it. Raises errors as `ensure`.
+        card can know of it. A card without a driver, given by its address, is bound. Raises errors
+        as `ensure`.
         """
-        card = find_card(self._scan(), device)
+        inventory, address = self._scan(), device_name(device)
+        if rebinding.is_unbound(self._root, inventory, address):
+            unbound = Card("", address, PciFunction(address), fme=None)
+            with self._locked(unbound):
+                rebinding.bind_card(self._root, address)
+                return _names(rebinding.ports_afterwards(self._scan, unbound))
+        card = find_card(inventory, device)
         rebinding.require_no_virtual_functions(self._root, card)
         try:
             with self._locked(card, takes_away=True):
@@ -176,7 +184,7 @@ class Programmer:
                 inventory = self._scan()
                 require(inventory)
                 found = find_card(inventory, device)
-                return tuple(each.name for each in self._bind_anew(found))
+                return _names(self._bind_anew(found))
         finally:
             rebinding.announce_change(self._root, card)  # it leaves no longer
 
@@ -358,6 +366,10 @@ class Programmer:
     def _locked(self, card: Card, *, takes_away: bool = False) -> AbstractContextManager[None]:
         seconds = self._lock_seconds
         return card_lock(self._locks, lock_of(card), seconds=seconds, takes_away=takes_away)
+
+
+def _names(ports: Iterable[PortPlace]) -> tuple[str, ...]:
+    return tuple(each.name for each in ports)
 
 
 def _rebind(place: PortPlace) -> str:

@@ -3,6 +3,7 @@
 It is the only way to enable a port that the driver keeps disabled. Their names may change.
 """
 
+import errno
 import os
 import time
 from collections.abc import Callable
@@ -10,12 +11,15 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
-from services.devices.hardware.scan import DRIVER_BY_NAME
+from services.devices.hardware.pci import DEVICES
+from services.devices.hardware.scan import DRIVER_BY_NAME, DRIVERS
 from services.devices.model import Card, Inventory
 from services.devices.topology import Topology
 from services.process.errors import DeviceBusy, DeviceRefused, HardwareError
+from services.process.problem import Problem
 from services.process.text import listing
 from services.programming.ioctls import DriverCalls
+from services.programming.lock import is_locked, known_cards
 from services.programming.port import (
     FORBIDDEN,
     DeviceFiles,
@@ -31,6 +35,7 @@ REBIND_SECONDS: Final = 5.0
 _REBIND_INTERVAL: Final = 0.05
 _NAMED: Final = 8
 """Virtual functions that a message names."""
+_PCI_DRIVERS: Final = "sys/bus/pci/drivers"
 _WRITE: Final = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -46,20 +51,67 @@ def rebind_card(root: Path, inventory: Inventory, card: Card, calls: DriverCalls
     if card.pci is None:
         raise HardwareError(f"{failed}: the card is on no PCI bus")
     address, module = card.address, DRIVER_BY_NAME[card.driver].module
-    driver = root / "sys/bus/pci/drivers" / module
+    driver = root / _PCI_DRIVERS / module
     require_no_virtual_functions(root, card)
     # Both files first: a card that is unbound and can't be bound would be lost.
     with ExitStack() as stack:
-        unbind, bind = (_opened(driver / name, card, stack, failed) for name in ("unbind", "bind"))
+        unbind, bind = (
+            _opened(driver / name, card.name, stack, failed) for name in ("unbind", "bind")
+        )
         _require_unused(root, card, calls, failed)
         # Linux crashes when a port is closed after its driver was unbound (seen with 6.1 and 6.12),
         # so nothing of the card stays open here either.
-        for descriptor, what in ((unbind, "unbound from"), (bind, "bound to")):
+        again = f"; no driver serves the card until: accelbind fpga rebind {address}"
+        orders = ((unbind, "unbound from", ""), (bind, "bound to", again))
+        for descriptor, what, remedy in orders:
             try:
                 os.write(descriptor, address.encode())
             except OSError as error:
-                reason = f"{failed}: {address} can't be {what} {module}"
-                raise DeviceRefused(f"{reason} ({error.strerror}); see dmesg") from error
+                reason = f"{failed}: {address} can't be {what} {module} ({error.strerror})"
+                raise DeviceRefused(f"{reason}; see dmesg{remedy}") from error
+
+
+def is_unbound(root: Path, inventory: Inventory, address: str) -> bool:
+    """Whether the PCI function at an address has no driver; not so if there is no function."""
+    if any(card.address == address for card in inventory.cards):
+        return False
+    function = root / DEVICES.lstrip("/") / address
+    return function.is_symlink() and not (function / "driver").is_symlink()
+
+
+def unbound_cards(root: Path, inventory: Inventory, locks: Path) -> tuple[Problem, ...]:
+    """The problems of cards that were worked on, and have no driver now."""
+    # Their driver refused them, or the process that bound it anew was killed in between.
+    return tuple(
+        Problem("card-unbound", f"no driver serves card {each}: accelbind fpga rebind {each}")
+        for each in known_cards(locks)
+        # Twice, since it may be bound and its lock released meanwhile.
+        if is_unbound(root, inventory, each)
+        and not is_locked(locks, each)
+        and is_unbound(root, inventory, each)
+    )
+
+
+def bind_card(root: Path, address: str) -> None:
+    """Bind a card that has no driver to the one that knows it; the caller holds the card's lock.
+
+    Raises:
+        HardwareError: This process may not, or no driver takes the card.
+    """
+    failed = f"card {address} can't be bound to its driver"
+    modules = [each.module for each in DRIVERS]
+    with ExitStack() as stack:
+        for bind in (root / _PCI_DRIVERS / each / "bind" for each in modules):
+            if not bind.exists():
+                continue
+            try:
+                os.write(_opened(bind, address, stack, failed), address.encode())
+            except OSError as error:
+                if error.errno != errno.ENODEV:  # a driver that doesn't know it
+                    raise DeviceRefused(f"{failed} ({error.strerror}); see dmesg") from error
+            else:
+                return
+    raise DeviceRefused(f"{failed}: neither {' nor '.join(modules)} is loaded and knows it")
 
 
 def require_no_virtual_functions(root: Path, card: Card) -> None:
@@ -89,7 +141,7 @@ def ports_afterwards(scan: Callable[[], Inventory], card: Card) -> list[PortPlac
     deadline = time.monotonic() + REBIND_SECONDS
     while True:  # udev and the drivers of its parts may take a moment
         ports = _ports_at(scan(), card)
-        is_whole = len(ports) == len(card.ports) and all(each.port.afu_id for each in ports)
+        is_whole = len(ports) >= len(card.ports) and all(each.port.afu_id for each in ports)
         if is_whole or time.monotonic() > deadline:
             return ports
         time.sleep(_REBIND_INTERVAL)
@@ -108,14 +160,14 @@ def _failed(card: Card) -> str:
     return f"the driver of card {card.name} can't be bound anew"
 
 
-def _opened(path: Path, card: Card, stack: ExitStack, failed: str) -> int:
+def _opened(path: Path, card: str, stack: ExitStack, failed: str) -> int:
     try:
         descriptor = os.open(path, _WRITE)
     except OSError as error:
         if error.errno in FORBIDDEN:
             raise HardwareError(
                 f"{failed}: user {os.geteuid()} may not write {path} ({error.strerror}); as root on"
-                f" the node: accelbind fpga rebind {card.name}"
+                f" the node: accelbind fpga rebind {card}"
             ) from error
         raise translated(error, f"{failed}: {path}") from error
     stack.callback(os.close, descriptor)

@@ -59,7 +59,9 @@ def kernel() -> Path:
 
 def _source() -> Path:
     if chosen := os.environ.get(SOURCE_VARIABLE):
-        return Path(chosen)
+        if not Path(chosen).is_file():
+            raise UnavailableError(f"there is no kernel source {chosen} ({SOURCE_VARIABLE})")
+        return Path(chosen).absolute()  # tar runs in another folder
     found = [
         (tuple(map(int, match[1].split("."))), path)
         for path in _SOURCES.glob("linux-source-*")

@@ -83,6 +83,23 @@ def test_a_list_of_features_shows_what_is_right_in_it(bed: Bed, card: DflCard, n
     assert {frozenset(each) for each in found(bed, 1).values()} == {frozenset()}
 
 
+def test_a_card_that_its_driver_has_refused_is_bound_by_its_address(
+    bed: Bed, card: DflCard
+) -> None:
+    card.engine.link(0x300000, is_last=False)
+    again = f"accelbind fpga rebind {FIRST}"
+    for device, said in (("region0", again), (FIRST, "can't be bound to its driver (Invalid")):
+        done = bed.accelbind("fpga", "rebind", device, "--force")
+        assert (done.code, said in done.stderr) == (1, True)
+    assert again in bed.accelbind("fpga", "list").stderr
+    assert again in bed.accelbind("doctor", "--node", "--only", "node.devices").stdout
+    card.power_up()
+    done = bed.accelbind("fpga", "rebind", FIRST)
+    said = f"the driver of {FIRST} is bound anew: its ports are dfl-port.0\n"
+    assert done == (0, said, "")
+    assert (found(bed, 0), bed.accelbind("fpga", "list").stderr) == (WHOLE, "")
+
+
 def test_a_card_that_answers_late_is_served_all_the_same(bed: Bed, card: DflCard) -> None:
     card.function.delay = 0.005
     assert bed.reasons("dfl-port.0") == set()

@@ -1,6 +1,7 @@
 """Pods on the driver: functions that are programmed before their containers start."""
 
 import os
+from functools import partial
 
 import pytest
 
@@ -304,6 +305,27 @@ def test_only_in_mode_region_a_disabled_port_is_enabled_without_a_person(
             assert afu(bed, 0) == "1" * 32
         else:
             assert cluster.devices()[device] == ["port-disabled"]
+
+
+@pytest.mark.parametrize("flags", [PLUGIN, DRA], ids=["plugin", "dra"])
+def test_a_start_without_programming_says_how_to_enable_a_port(
+    bed: Bed, cluster: Cluster, flags: tuple[str, ...]
+) -> None:
+    def says(words: str) -> None:
+        said = partial(cluster.log, "driver") if flags is DRA else partial(cluster.why, "p")
+        eventually(lambda: words in said(), SECONDS, what=words)
+
+    with cluster.serving("plugin", *flags, "--programming", "none"):
+        if flags is DRA:
+            eventually(lambda: len(cluster.published()) == 2, SECONDS)
+            cluster.claim("p", "nlb3")
+        else:
+            cluster.allocatable(REGION, 2)
+            cluster.wants("p", NLB3)
+        says("carries an unknown function")
+        for number in (0, 1):
+            assert bed.call("program", f"/dev/dfl-fme.{number}", 0, b"no bitstream at all.") == -5
+        says(", then program it")
 
 
 def test_a_claim_is_prepared_by_programming(bed: Bed, cluster: Cluster) -> None:

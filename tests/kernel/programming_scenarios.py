@@ -157,7 +157,7 @@ def test_no_driver_is_bound_anew_while_a_part_of_its_card_is_open(bed: Bed, node
 def test_no_driver_is_bound_anew_while_the_holders_are_unknown(bed: Bed) -> None:
     done = bed.accelbind("fpga", "rebind", "region0", *STATE, *NO_KUBELET)
     assert done.code == 3
-    assert "whether a container has dfl-port.0 is unknown" in done.stderr
+    assert "whether a container has a part of card region0 is unknown" in done.stderr
 
 
 @pytest.mark.usefixtures("card")

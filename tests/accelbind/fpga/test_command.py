@@ -125,7 +125,8 @@ def test_a_rebind_says_first_what_it_interrupts_and_is_refused_with_virtual_func
     rack: Rack,
 ) -> None:
     address = rack.add_card(CardSpec(driver="dfl", ports=2))
-    write_checkpoint(rack.root / "kubelet", ("region-x", "dfl-fme.0"))
+    rack.add_card(CardSpec(driver="dfl", ports=0, afu_ids=()))
+    write_checkpoint(rack.root / "kubelet", *(("region-x", f"dfl-fme.{each}") for each in (0, 1)))
     (rack.root / "logs/ns_p_u").mkdir(parents=True)
     rebind = ("rebind", "region0", "--pod-logs-dir", rack.root / "logs")
     code, out, err = fpga(rack, *rebind)
@@ -133,7 +134,9 @@ def test_a_rebind_says_first_what_it_interrupts_and_is_refused_with_virtual_func
     assert away.startswith(f"binding the driver of card region0 ({address}) anew takes ")
     assert away.endswith(" dfl-fme.0, dfl-port.0 and dfl-port.1 away for a moment")
     assert who == ["who has a part of the card: container c of pod ns/p"]
-    assert (code, "dfl-port.0 is held by container c of pod ns/p" in err) == (3, True)
+    assert (code, "a part of card region0 is held by container c of pod ns/p" in err) == (3, True)
+    code, out, err = fpga(rack, "rebind", "dfl-fme.1", *rebind[2:])
+    assert (code, "is held by container c" in err, out.splitlines()[1:]) == (3, True, who)
     virtual = rack.move_to_vf(address, 1)
     code, _, err = fpga(rack, *rebind, "--force")
     assert (code, f"remove the virtual functions of {address} ({virtual})" in err) == (3, True)

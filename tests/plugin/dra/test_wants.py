@@ -34,7 +34,7 @@ from tests.plugin.dra.support import (
 )
 from tests.plugin.support import container, functions, pod
 from tests.services.building import REGION
-from tests.services.cards import card
+from tests.services.cards import card, port
 
 OTHER = "f" * 32
 PROGRAM_ID = "a" * 40
@@ -283,3 +283,11 @@ def test_a_region_that_is_another_cards_now_is_left_alone() -> None:
     require_regions(msgspec.structs.replace(ON_REGION, ids=("dfl-fme.7",)), found)
     with pytest.raises(ExternalFailure, match=r"dfl-fme\.1 is on card 0000:5f:00\.0 now"):
         require_regions(msgspec.structs.replace(ON_REGION, ids=("dfl-fme.1",)), found)
+
+
+def test_a_function_can_not_be_there_in_a_port_that_is_disabled() -> None:
+    disabled = card(0, port("dfl-port.0", "", Problem("port-disabled", "it is disabled")))
+    found = RegionContents(regions_of(Inventory((disabled,))), {})
+    never = msgspec.structs.replace(ON_REGION, kind=Kind.NEVER, functions=("f",))
+    with pytest.raises(ExternalFailure, match="it is disabled"):
+        require_regions(never, found)
