@@ -148,7 +148,7 @@ def _facts(name: str, value: object) -> Iterator[tuple[str, str]]:
         separator = "; " if any(isinstance(each, Mapping) for each in value) else ", "
         yield from _facts(name, separator.join(map(_in_line, value)))
     elif value not in (None, ""):
-        yield name, plain(str(value), 400)
+        yield name, plain(str(value), 2000)
 
 
 def _in_line(value: object) -> str:

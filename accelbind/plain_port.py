@@ -2,12 +2,16 @@
 
 import contextlib
 import http.client
+import socket
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Self
 
 import msgspec
 
 from plugin.settings import PluginSettings
+from services.devices.dra import DRIVER
+from services.kubelet.sockets import PLUGIN_SOCKET, dra_socket, plugins_folder
 from services.node.table import Table
 from services.process.errors import ExternalFailure
 from services.process.json import UNREADABLE
@@ -16,6 +20,7 @@ from services.process.text import plain
 MAX_ANSWER: Final = 32 * 1024 * 1024
 ANSWER_SECONDS: Final = 4.0
 """Time-out of each step; the plugin itself asks the kubelet for at most two seconds."""
+CONNECT_SECONDS: Final = 2.0
 
 _ALL: Final = frozenset({"::", "0.0.0.0"})  # noqa: S104 - a process that listens on all addresses
 
@@ -67,3 +72,20 @@ class PlainPort:
             return status, msgspec.json.decode(text, type=Table)
         except UNREADABLE as error:
             raise NoAnswer(f"what answers on {self} is not a plugin ({status})") from error
+
+
+def served_folder(kubelet_dir: Path) -> Path | None:
+    """The folder in which a plugin or DRA driver serves the kubelet; None if none does."""
+    sockets = [*plugins_folder(kubelet_dir).glob("*.sock"), dra_socket(kubelet_dir, DRIVER)]
+    ours = (each for each in sockets if PLUGIN_SOCKET.fullmatch(each.name) or each is sockets[-1])
+    return next((each.parent for each in ours if _is_served(each)), None)
+
+
+def _is_served(path: Path) -> bool:
+    # A plugin that was killed leaves its sockets behind.
+    absent = (ConnectionRefusedError, FileNotFoundError)
+    with contextlib.suppress(*absent), socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(CONNECT_SECONDS)
+        probe.connect(str(path))
+        return True
+    return False

@@ -1,26 +1,22 @@
 """Checks of `accelbind doctor`: a node's devices and plugin."""
 
-import contextlib
-import socket
 from collections.abc import Collection, Iterator
 from functools import cached_property
 from http import HTTPStatus
-from pathlib import Path
 from typing import Final
 
 from accelbind.devices import DeviceSource
 from accelbind.doctor.model import AS_ROOT, Line, failed, ok, unseen, warning
-from accelbind.plain_port import NoAnswer, PlainPort
+from accelbind.plain_port import NoAnswer, PlainPort, served_folder
 from plugin.settings import PluginSettings
 from services.devices.ofs import IN_USE
 from services.devices.reasons import remedy
 from services.devices.types.build import NOT_MATCHED
 from services.devices.types.misses import MATCHES_NOTHING
-from services.kubelet.sockets import PLUGIN_SOCKET, plugins_folder
+from services.kubelet.sockets import plugins_folder
 from services.node.table import Table
 from services.process.text import count, plain
 
-CONNECT_SECONDS: Final = 2.0
 _SHOWN: Final = "accelbind devices shows the devices that are known"
 _MISSED: Final = "correct its match; if this node has no such device, nothing"
 
@@ -87,27 +83,16 @@ def check_plugin(node: Node) -> Iterator[Line]:
 
 
 def _unreachable(node: Node, error: NoAnswer) -> Line:
+    # In a pod the plugin's port is at the pod's address.
+    if served := served_folder(node.options.kubelet_dir):
+        return unseen(
+            f"a plugin serves in {served}, but does not answer on {node.plugin}: {error}",
+            "run the doctor in its pod: kubectl exec -n accelbind-system ds/accelbind-plugin"
+            " -- accelbind doctor; or give the pod's address as --metrics-host",
+        )
     folder = plugins_folder(node.options.kubelet_dir)
-    with contextlib.suppress(FileNotFoundError):  # no kubelet has run here
-        sockets = (each for each in folder.iterdir() if PLUGIN_SOCKET.fullmatch(each.name))
-        # In a pod the plugin's port is at the pod's address.
-        if any(map(_is_served, sockets)):
-            return unseen(
-                f"a plugin serves in {folder}, but does not answer on {node.plugin}: {error}",
-                "run the doctor in its pod: kubectl exec -n accelbind-system ds/accelbind-plugin"
-                " -- accelbind doctor; or give the pod's address as --metrics-host",
-            )
     return failed(
         f"no plugin answers on {node.plugin} ({error}), and none serves in {folder}",
         "start it (manifests/overlays, or accelbind plugin); if it runs, check --metrics-port and"
         " --kubelet-dir",
     )
-
-
-def _is_served(path: Path) -> bool:
-    # A plugin that was killed leaves its sockets behind.
-    with contextlib.suppress(ConnectionRefusedError), socket.socket(socket.AF_UNIX) as probe:
-        probe.settimeout(CONNECT_SECONDS)
-        probe.connect(str(path))
-        return True
-    return False

@@ -33,11 +33,13 @@ from plugin.settings import PluginSettings
 from services.bitstreams.storage import read_bitstream
 from services.devices.hardware.scan import scan
 from services.devices.model import Card, Inventory, PluginMode
+from services.devices.topology import lock_of
 from services.process.blocking import BlockingCalls
 from services.process.errors import InvalidSettings
 from services.programming.error_registers import clear_device_errors
 from services.programming.image import Image
 from services.programming.ioctls import KERNEL
+from services.programming.lock import LOCKS, card_lock
 from services.programming.port import (
     DeviceFiles,
     PortPlace,
@@ -149,7 +151,7 @@ def list_(
     if is_mapping:
         typer.echo(mappings.mappings_yaml(inventory, settings.mode, namespace), nl=False)
         for port in mappings.unmapped(inventory, settings.mode):
-            warn(f"no mapping for {port}: it shows no AFU id")
+            warn(f"no mapping for {port}")
         return
     rows = [each for each in show.list_devices(inventory) if kind in (None, each["kind"])]
     lines = table_lines(show.HEADINGS, map(show.row, rows)) if rows else ()
@@ -301,7 +303,7 @@ def rebind(
 
 
 @app.command("clear-errors")
-@on_root
+@on_state
 def clear_errors(
     context: typer.Context,
     device: Device,
@@ -323,7 +325,9 @@ def clear_errors(
     def clear() -> tuple[str, list[dict[str, Any]]]:
         place = find_device(scan(root), device)
         calls = context.obj.driver_calls or KERNEL
-        with port_session(root, place, calls) if isinstance(place, PortPlace) else nullcontext():
+        opened = port_session(root, place, calls) if isinstance(place, PortPlace) else nullcontext()
+        locks, card = settings.state_dir / LOCKS, lock_of(place.card)
+        with card_lock(locks, card, seconds=timeout / 2), opened:
             cleared = clear_device_errors(DeviceFiles(root, place), place)
         return place.name, [show.cleared_register(place.name, each) for each in cleared]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from accelbind.plain_port import NoAnswer, PlainPort
+from accelbind.plain_port import NoAnswer, PlainPort, served_folder
 from plugin.dra.book import FOLDER as CLAIMS
 from plugin.dra.book import ClaimBook, ClaimHolders
 from plugin.settings import PluginSettings
@@ -41,7 +41,7 @@ class Interruption:
     holders: list[str]
     """Containers and claims that have a part of it."""
     unknown: str
-    """Why the holders are not known; empty if they are."""
+    """What of this is unknown, and why; empty if nothing is."""
 
 
 def interruption(device: str, settings: PluginSettings) -> Interruption:
@@ -52,12 +52,16 @@ def interruption(device: str, settings: PluginSettings) -> Interruption:
     card = find_card(inventory, device)
     ports = [port.name for port in Topology(inventory.cards).ports(card)]
     devices = [card.fme.name, *ports] if card.fme else ports
-    offered = [f"{each.resource} ({each.device})" for each in _offered(card, settings)]
+    offered, holders, unknown = [], [], []
     try:
-        holders, unknown = _card_holders(inventory, card, settings), ""
+        offered = [f"{each.resource} ({each.device})" for each in _offered(card, settings)]
     except DeviceBusy as error:
-        holders, unknown = [], str(error.__cause__)
-    return Interruption(card.name, card.address, devices, offered, holders, unknown)
+        unknown.append(str(error))
+    try:
+        holders = _card_holders(inventory, card, settings)
+    except DeviceBusy as error:
+        unknown.append(str(error))
+    return Interruption(card.name, card.address, devices, offered, holders, "; ".join(unknown))
 
 
 def require_free(inventory: Inventory, port: str, settings: PluginSettings) -> None:
@@ -113,7 +117,7 @@ def until_withdrawn(card: Card, settings: PluginSettings, *, seconds: float) -> 
     """Wait until the plugin or DRA driver offers no device of a card as healthy.
 
     Raises:
-        DeviceBusy: It still does after these seconds.
+        DeviceBusy: It still does after these seconds, or does not answer.
     """
     deadline = time.monotonic() + seconds
     while offered := _healthy(_offered(card, settings)):
@@ -130,11 +134,19 @@ def _healthy(rows: Iterable[Row]) -> list[str]:
 
 
 def _offered(card: Card, settings: PluginSettings) -> list[Row]:
+    port = PlainPort.of(settings)
     try:
-        _, table = PlainPort.of(settings).devices()
-    except NoAnswer:
-        return []  # nobody offers it
-    if table.root != str(settings.root):
+        _, table = port.devices()
+    except NoAnswer as error:
+        if not (served := served_folder(settings.kubelet_dir)):
+            return []  # nobody offers it
+        raise DeviceBusy(
+            f"whether a plugin offers {_part_of(card)} is unknown: one serves in {served}, but does"
+            f" not answer on {port}: {error}; name the address of its pod with --metrics-host, or"
+            " use --force"
+        ) from error
+    # In a pod, the root of this machine is mounted somewhere.
+    if str(settings.root) not in ("/", table.root):
         return []
     return [each for each in table.devices if each.resource and each.card == card.name]
 

@@ -44,10 +44,11 @@ def mappings_yaml(inventory: Inventory, mode: PluginMode, namespace: str | None)
 
 
 def unmapped(inventory: Inventory, mode: PluginMode) -> Iterator[str]:
-    """Yield the ports that have no mapping, since they show no AFU id."""
+    """Yield the ports that have no mapping, since they show no AFU id, and why."""
     for port in show.list_devices(inventory):
         if port["kind"] == "port" and not _ids(port, mode):
-            yield port["device"]
+            reasons = [each["message"] for each in port["problems"]]
+            yield f"{port['device']}: {'; '.join(reasons) or 'it shows no AFU id'}"
 
 
 def _ids(port: dict[str, Any], mode: PluginMode) -> Ids | None:

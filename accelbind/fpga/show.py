@@ -123,7 +123,7 @@ def interruption(found: Interruption) -> Iterator[str]:
     if found.holders:
         yield f"who has a part of the card: {listing(found.holders)}"
     if found.unknown:
-        yield f"who has a part of the card is unknown: {found.unknown}"
+        yield found.unknown
 
 
 def rebind_result(card: str, ports: Sequence[str], found: Interruption) -> dict[str, Any]:

@@ -141,6 +141,7 @@ class Programmer:
             raise type(error)(f"{unusable}; {error}") from error
         for each in ports:
             if each.record_key == place.record_key and each.name == place.name:
+                self._require_enabled(each)
                 return each
         raise DeviceGone(
             f"{place.name} has another name since its driver was bound anew: delete the pod, so"
@@ -153,7 +154,9 @@ class Programmer:
             place = find_port(self._scan(), port)
             if not DeviceFiles(self._root, place).unusable:
                 return False
-            self._bind_anew(place.card)
+            for each in self._bind_anew(place.card):
+                if each.record_key == place.record_key:
+                    self._require_enabled(each)
             return True
 
     def rebind(
@@ -184,13 +187,24 @@ class Programmer:
                 inventory = self._scan()
                 require(inventory)
                 found = find_card(inventory, device)
-                return _names(self._bind_anew(found))
+                ports = self._bind_anew(found)
+                for each in ports:
+                    self._require_enabled(each)
+                return _names(ports)
         finally:
             rebinding.announce_change(self._root, card)  # it leaves no longer
 
     def _bind_anew(self, card: Card) -> list[PortPlace]:
         rebinding.rebind_card(self._root, self._scan(), card, self._calls)
         return rebinding.ports_afterwards(self._scan, card)
+
+    def _require_enabled(self, place: PortPlace) -> None:
+        if DeviceFiles(self._root, place).unusable:
+            raise DeviceRefused(
+                f"{place.name} is still disabled after its driver was bound anew, as when the card"
+                " does not acknowledge the port's reset: see dmesg, then reset the card or its"
+                " power"
+            )
 
     def _program(self, session: PortSession, engine: EnginePlace, image: Image) -> tuple[str, ...]:
         _check_not_released(session.place, engine)

@@ -23,6 +23,8 @@ from simulator.registers.pci import PciFunction, vendor_specific
 
 INTEL: Final = 0x8086
 _DFL_VSEC: Final = 0x43
+_ONE_LIST_AT: Final = 0x1000
+"""Not at 0, where the driver looks without the capability."""
 _PORTS_AT: Final = 0x40000
 _AFU_AT: Final = 0x40000
 """From the port's header."""
@@ -118,7 +120,9 @@ class DflCard:
     def __init__(self, value: DflCardValue) -> None:
         self.value = value
         extended = (
-            vendor_specific(_DFL_VSEC, struct.pack("<II", 1, 0)) if value.is_one_list else b""
+            vendor_specific(_DFL_VSEC, struct.pack("<II", 1, _ONE_LIST_AT))
+            if value.is_one_list
+            else b""
         )
         bars = {value.port_bar: _BAR_SIZE, 0: _BAR_SIZE}
         self.function = PciFunction(INTEL, value.device, value.subsystem, bars, extended=extended)
@@ -153,5 +157,5 @@ class DflCard:
             else:
                 self.engine.place_port(number, value.port_bar, offset)
                 bars[value.port_bar].add_list(offset, features)
-        bars[0].add_list(0, engine)
+        bars[0].add_list(_ONE_LIST_AT if value.is_one_list else 0, engine)
         self.function.put_behind(bars)

@@ -3,24 +3,32 @@
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from simulator.registers.cards import DflCard
+from simulator.registers.cards import DflCard, DflCardValue
 from tests.kernel.bed import Bed
 from tests.kernel.build import kernel
+
+
+@contextmanager
+def booted(*cards: DflCardValue) -> Iterator[Bed]:
+    """A kernel with these cards."""
+    folder = Path(tempfile.mkdtemp(prefix="bed-"))  # short, for sockets
+    try:
+        with Bed(kernel(), folder, [DflCard(each) for each in cards]) as started:
+            yield started
+    finally:
+        shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="module")
 def bed(request: pytest.FixtureRequest) -> Iterator[Bed]:
     """A kernel with the module's cards."""
-    folder = Path(tempfile.mkdtemp(prefix="bed-"))  # short, for sockets
-    try:
-        with Bed(kernel(), folder, [DflCard(each) for each in request.module.CARDS]) as started:
-            yield started
-    finally:
-        shutil.rmtree(folder)
+    with booted(*request.module.CARDS) as started:
+        yield started
 
 
 @pytest.fixture

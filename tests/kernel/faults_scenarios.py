@@ -1,5 +1,6 @@
 """Cards that are broken: wrong lists of features, late answers, clocks, a card that is torn out."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 from simulator.bitstreams import gbs_metadata, gbs_of, make_gbs
 from simulator.cards import A10_INTERFACE, NLB3
 from simulator.driver import raw_bitstream
-from simulator.registers.cards import PAC_A10, DflCard
+from simulator.registers.cards import PAC_A10, Bar, DflCard
 from tests.kernel.bed import DRIVER, Bed, Done
 from tests.support import REPOSITORY
 
@@ -83,6 +84,20 @@ def test_a_list_of_features_shows_what_is_right_in_it(bed: Bed, card: DflCard, n
     assert {frozenset(each) for each in found(bed, 1).values()} == {frozenset()}
 
 
+def test_a_port_without_an_engine_is_not_offered(bed: Bed, card: DflCard) -> None:
+    port, bar = card.ports[0], Bar()
+    assert port.afu is not None
+    bar.add_list(0, [port, port.errors])
+    bar.add(0x40000, port.afu)
+    card.function.put_behind({0: bar})
+    bed.call("write", f"{DRIVER}/unbind", FIRST)
+    bed.call("write", f"{DRIVER}/bind", FIRST)
+    done = bed.accelbind("devices", "--files", "--mode", "bdf", "-o", "json")
+    devices = {each["device"]: each for each in json.loads(done.stdout)["devices"]}
+    assert [each["reason"] for each in devices["00:00.0"]["reasons"]] == ["no-fme"]
+    assert devices["00:01.0"]["reasons"] == []
+
+
 def test_a_card_that_its_driver_has_refused_is_bound_by_its_address(
     bed: Bed, card: DflCard
 ) -> None:
@@ -142,7 +157,8 @@ def test_the_driver_gives_up_a_card_that_works_on_its_words_for_20_s(
 
 def test_a_card_torn_out_is_worked_on_in_vain(bed: Bed, card: DflCard) -> None:
     card.function.is_gone = True
-    assert "can't be programmed" in program(bed, NLB3).stderr
+    assert "can't be programmed" in (said := program(bed, NLB3).stderr)
+    assert "Invalid argument" in said
     for command in (("reset", "dfl-port.0", *STATE), ("clear-errors", "dfl-port.0")):
         assert "Connection timed out" in bed.accelbind("fpga", *command).stderr
     bed.call("write", f"{PCI}/devices/{FIRST}/remove", "1")

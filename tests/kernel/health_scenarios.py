@@ -49,10 +49,14 @@ FAULTS: dict[str, tuple[Fault, set[str]]] = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_has_its_reason_and_ends(bed: Bed, card: DflCard, name: str) -> None:
     break_it, reasons = FAULTS[name]
+    files = f"grep -rs . {PORT} {ENGINE} --exclude-dir=power"
+    before = bed.call("shell", files)
     break_it(card)
+    assert bed.call("shell", files) != before, "also what is no reason is shown by the driver"
     assert bed.reasons("dfl-port.0") == reasons
     card.power_up()
     bed.call("ioctl", "/dev/dfl-port.0", 0xB640, ())
+    assert bed.call("shell", files) == before
     assert bed.reasons("dfl-port.0") == set()
 
 
@@ -122,9 +126,8 @@ def test_the_driver_answers_writes_so(
 def test_an_opened_port_is_left_alone(bed: Bed, card: DflCard, command: str) -> None:
     card.ports[0].errors.report("errors", 0x40)
     held = bed.call("hold", "/dev/dfl-port.0")
-    flags = ("--state-dir", "/run/state") if command == "reset" else ()
     try:
-        done = bed.accelbind("fpga", command, "dfl-port.0", *flags)
+        done = bed.accelbind("fpga", command, "dfl-port.0", "--state-dir", "/run/state")
     finally:
         bed.call("let_go", held)
     assert done.code == 3

@@ -1,6 +1,7 @@
 """Pods on the driver: functions that are programmed before their containers start."""
 
 import os
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -11,6 +12,7 @@ from simulator.registers.cards import PAC_A10, DflCard
 from simulator.registers.features import Reconfiguration
 from tests.kernel.bed import DRIVER, Bed
 from tests.kernel.cluster import SECONDS, Cluster
+from tests.kernel.health_scenarios import FAULTS
 from tests.plugin.support import REGION, container
 from tests.support import eventually
 
@@ -40,6 +42,14 @@ def afu(bed: Bed, number: int) -> str:
 def programmed(bed: Bed) -> list[int]:
     """How often each card was programmed."""
     return [len(each.reconfiguration.programmed) for each in bed.cards]
+
+
+def take_away_and_bring_back_the_second_card_first(bed: Bed, first: DflCard) -> None:
+    for each in ADDRESSES:
+        bed.call("write", f"{PCI}/devices/{each}/remove", "1")
+    for is_gone in (True, False):
+        first.function.is_gone = is_gone
+        bed.call("write", f"{PCI}/rescan", "1")
 
 
 def test_two_containers_get_two_functions_each_on_a_card_of_its_own(
@@ -196,11 +206,7 @@ def test_cards_that_come_back_in_the_other_order_keep_their_functions(
         cluster.offers("dfl-port.0", "dfl-port.1")
         before = cluster.resources()
         assert len(set(before.values())) == 2
-        for each in ADDRESSES:
-            bed.call("write", f"{PCI}/devices/{each}/remove", "1")
-        for is_gone in (True, False):  # the second card comes back first
-            card.function.is_gone = is_gone
-            bed.call("write", f"{PCI}/rescan", "1")
+        take_away_and_bring_back_the_second_card_first(bed, card)
         assert afu(bed, 1) == NLB3
         after = {"dfl-port.1": before["dfl-port.0"], "dfl-port.0": before["dfl-port.1"]}
         eventually(lambda: cluster.resources() == after, SECONDS)
@@ -233,11 +239,17 @@ def test_a_driver_unbound_under_a_running_container_takes_only_its_device(
         assert [afu(bed, each) for each in (number, 1 - number)] == [NLB0, NLB3]
 
 
-def test_a_card_is_withdrawn_before_its_driver_is_bound_anew(cluster: Cluster) -> None:
-    with cluster.serving("plugin", "--mode", "af", "--scan-interval", "600"):
+def test_a_card_is_withdrawn_before_its_driver_is_bound_anew(bed: Bed, cluster: Cluster) -> None:
+    bed.call("shell", "mkdir -p /run/host && mount --rbind / /run/host")
+    in_a_pod = ("--root", "/run/host")
+    with cluster.serving("plugin", "--mode", "af", "--scan-interval", "600", *in_a_pod):
         cluster.offers("dfl-port.0", "dfl-port.1")
         (resource,) = set(cluster.resources().values())
         cluster.allocatable(resource, 2)
+        bed.call("shell", f"kill -STOP {cluster.process}")
+        done = cluster.command("fpga", "rebind", "region0")
+        assert (done.code, "is unknown: one serves in" in done.stderr) == (3, True)
+        bed.call("shell", f"kill -CONT {cluster.process}")
         elsewhere = ("--state-dir", "/run/other", "--timeout", "4s")
         done = cluster.command("fpga", "rebind", "region0", *elsewhere)
         assert (done.code, "still offers dfl-port.0" in done.stderr) == (3, True)
@@ -251,6 +263,7 @@ def test_a_card_is_withdrawn_before_its_driver_is_bound_anew(cluster: Cluster) -
         refused = cluster.command("fpga", "rebind", "region0")
         assert (refused.code, "is held by" in refused.stderr) == (3, True)
         cluster.offers("dfl-port.0", "dfl-port.1")
+    bed.call("shell", "umount -l /run/host")
 
 
 @pytest.mark.parametrize("flags", [("--mode", "af"), ("--api", "dra", "--cdi-dir", "/run/cdi")])
@@ -278,13 +291,47 @@ def test_a_port_that_was_released_and_assigned_is_enabled_without_a_person(
         cluster.offers(*REGIONS)
 
 
-def test_errors_show_with_the_next_scan(bed: Bed, cluster: Cluster) -> None:
+@pytest.mark.parametrize("flags", [("--mode", "af", "--scan-interval", "0.5"), DRA])
+def test_each_fault_shows_with_the_next_scan_and_ends(
+    bed: Bed, cluster: Cluster, card: DflCard, flags: tuple[str, ...]
+) -> None:
+    def shows(*wanted: set[str]) -> Callable[[], bool]:
+        return lambda: sorted(map(set, cluster.devices().values()), key=len) == [*wanted]
+
+    slow = (lambda card: setattr(card.function, "delay", 0.6)), {"card-hung"}
+    with cluster.serving("plugin", *flags, "--no-clear-errors"):
+        eventually(shows(set(), set()), SECONDS)
+        for name, (break_it, reasons) in (FAULTS | {"slow": slow}).items():
+            break_it(card)
+            eventually(shows(set(), reasons), SECONDS, what=name)
+            if flags is DRA and reasons:
+                eventually(lambda: len(cluster.published()) == 1, SECONDS, what=name)
+            card.power_up()
+            bed.call("ioctl", "/dev/dfl-port.0", 0xB640, ())
+            eventually(shows(set(), set()), SECONDS, what=f"the end of {name}")
+
+
+def test_a_function_is_offered_once_it_is_whole_and_no_container_has_the_one_before(
+    cluster: Cluster, card: DflCard
+) -> None:
+    def program(name: str, *flags: str) -> int:
+        return cluster.command("fpga", "program", "dfl-port.0", f"/run/{name}.gbs", *flags).code
+
     with cluster.serving("plugin", "--mode", "af", "--scan-interval", "0.5"):
         cluster.offers("dfl-port.0", "dfl-port.1")
-        bed.cards[0].errors.report("fme_errors", 2)
-        cluster.offers("dfl-port.1", **{"dfl-port.0": "fme-errors"})
-        bed.cards[0].errors.report("fme_errors", 0)
+        card.reconfiguration.refusal = Reconfiguration.CRC
+        assert program("nlb3") == 1
+        card.reconfiguration.refusal = 0
+        assert cluster.command("fpga", "rebind", "dfl-port.0").code == 0
+        cluster.offers("dfl-port.1", **{"dfl-port.0": "programming-unfinished"})
+        assert program("nlb3") == 0
         cluster.offers("dfl-port.0", "dfl-port.1")
+        resource = cluster.resources()["dfl-port.0"]
+        cluster.allocatable(resource, 1)
+        cluster.create("p", container("c", resource))
+        cluster.runs("p")
+        assert program("nlb0", "--force") == 0
+        cluster.offers("dfl-port.1", **{"dfl-port.0": "held-as-other-resource"})
 
 
 @pytest.mark.parametrize(
@@ -328,7 +375,7 @@ def test_a_start_without_programming_says_how_to_enable_a_port(
         says(", then program it")
 
 
-def test_a_claim_is_prepared_by_programming(bed: Bed, cluster: Cluster) -> None:
+def test_a_claim_is_prepared_by_programming(bed: Bed, cluster: Cluster, card: DflCard) -> None:
     with cluster.serving("plugin", *DRA):
         eventually(lambda: len(cluster.published()) == 2, SECONDS)
         cluster.claim("p", "nlb3")
@@ -336,6 +383,9 @@ def test_a_claim_is_prepared_by_programming(bed: Bed, cluster: Cluster) -> None:
         ports = [cluster.prepared(each) for each in "pq"]
         assert [afu(bed, int(each[-1])) for each in ports] == [NLB3, NLB0]
         assert sum(programmed(bed)) == 2
+        take_away_and_bring_back_the_second_card_first(bed, card)
+        eventually(lambda: [cluster.prepared(each) for each in "pq"] == ports[::-1], SECONDS)
+        ports.reverse()
         cluster.release("q")
         _, address = cluster.device(ports[1])
         bed.call("write", f"{PCI}/devices/{address}/remove", "1")

@@ -1,5 +1,8 @@
 """Programming by the driver's real ioctl, and what it leaves behind when it fails."""
 
+import errno
+from functools import partial
+
 import pytest
 
 from simulator.bitstreams import gbs_metadata, gbs_of, make_gbs
@@ -15,6 +18,7 @@ STATE = ("--state-dir", "/run/state")
 NO_KUBELET = ("--kubelet-dir", "/run/none")
 AFU_ID = "/sys/class/fpga_region/region0/dfl-port.0/afu_id"
 BUSY = "OSError 16"
+RELEASE, ASSIGN = 0x4004_B681, 0x4004_B682
 
 
 def program(bed: Bed, afu_id: str, port: str = "dfl-port.0", *flags: str) -> Done:
@@ -135,6 +139,9 @@ def test_a_port_that_acknowledges_no_reset_is_disabled_too(
     assert "Connection timed out" in done.stderr
     assert "accelbind fpga rebind dfl-port.0" in done.stderr
     assert "bitstream" not in done.stderr
+    for text in (rebind(bed).stderr, bed.call("ensure", "dfl-port.0", f"/run/{NLB3}.gbs")):
+        assert "dfl-port.0 is still disabled after its driver was bound anew" in text
+    assert card.reconfiguration.programmed == []
     card.power_up()
     assert bed.reasons("dfl-port.0") == {"port-disabled"}
 
@@ -176,15 +183,17 @@ def test_of_two_ports_the_other_one_goes_on(bed: Bed) -> None:
 @pytest.mark.usefixtures("card")
 def test_a_released_port_is_not_programmed_and_comes_back(bed: Bed) -> None:
     engine = ("dfl-fme.0", "--port", "0", *STATE)
+    moves = [partial(bed.call, "ioctl", "/dev/dfl-fme.0", each) for each in (RELEASE, ASSIGN)]
+    assert [move((9,)) for move in moves] == [-errno.EINVAL, -errno.EINVAL]
     assert bed.accelbind("fpga", "release", *engine).code == 0
     assert not [each for each in bed.listed() if each["device"] == "dfl-port.0"]
     # The driver would program it all the same, and says nothing.
     assert bed.call("program", "/dev/dfl-fme.0", 0, raw_bitstream(NLB3)) == 0
-    assert bed.accelbind("fpga", "release", *engine).code != 0
+    assert moves[0]((0,)) == -errno.EBUSY
     # Linux gives a device that is added a second time no driver.
     done = bed.accelbind("fpga", "assign", *engine)
     assert (done.code, "accelbind fpga rebind dfl-port.0" in done.stderr) == (0, True)
-    assert bed.accelbind("fpga", "assign", *engine).code != 0
+    assert moves[1]((0,)) == -errno.EBUSY
     assert bed.reasons("dfl-port.0") == {"port-without-driver"}
     assert "has no driver" in bed.accelbind("fpga", "reset", "dfl-port.0", *STATE).stderr
     assert rebind(bed).code == 0

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from services.programming.lock import card_lock
 from simulator.bitstreams import make_gbs
 from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, D5005_INTERFACE, NLB0, NLB3, CardSpec, Rack
@@ -196,6 +197,14 @@ def test_info_tells_of_the_function_what_the_driver_need_not_be_asked(
     assert "socketId" in told
     assert list(told["temperatures"].values()) == [38]
     assert fpga(rack, "info", f"/sys/class/x/{device}", "-o", "json") == (0, out, "")
+
+
+@pytest.mark.parametrize("command", ["reset", "clear-errors"])
+def test_a_card_that_somebody_works_on_is_left_alone(rack: Rack, command: str) -> None:
+    address = rack.add_card(CardSpec(driver="dfl"))
+    with card_lock(rack.root / "state/locks", address, seconds=0):
+        code, _, err = fpga(rack, command, "dfl-port.0", "--timeout", "0.5")
+    assert (code, f"card {address} is busy" in err) == (3, True)
 
 
 def test_a_card_that_hangs_is_given_up(rack: Rack, tmp_path: Path) -> None:
