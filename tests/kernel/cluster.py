@@ -42,6 +42,8 @@ class Cluster:
     def __init__(self, bed: Bed) -> None:
         self.bed = bed
         self._claims: dict[str, Json] = {}
+        self._calls: dict[str, int] = {}
+        """The processes that have a claim prepared."""
         bed.call("shell", "mkdir -p /run/k/plugins_registry")
         bed.call("start", "apiserver", "--dir", "/run/bed/api")
         bed.call("wait_for_path", _SOCKET)
@@ -158,7 +160,7 @@ class Cluster:
         wanted = config({"mapping": mapping}, "FromClaim", "fpga")
         made = self.ask("POST", _CLAIMS, claim(name, result(device), configs=(wanted,)))
         self._claims[name] = made
-        self.bed.call("start", "driver", "prepare", json.dumps(made))
+        self._calls[name] = self.bed.call("start", "driver", "prepare", json.dumps(made))
 
     def prepared(self, name: str) -> str:
         """Wait until a claim is prepared; the node of its device."""
@@ -172,6 +174,7 @@ class Cluster:
 
     def release(self, name: str) -> None:
         """Have a claim unprepared, and delete it."""
+        self.bed.call("end", self._calls.pop(name))
         text = json.dumps(self._claims.pop(name))
         assert self.bed.accelbind("driver", "unprepare", text).code == 0
         self.ask("DELETE", f"{_CLAIMS}/{name}")
