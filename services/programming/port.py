@@ -312,6 +312,21 @@ def with_remedy(error: HardwareError, port: DeviceFiles) -> HardwareError:
     return type(error)(f"{error}; {port_disabled(port.name)}") if port.is_disabled else error
 
 
+def check_not_released(place: PortPlace, engine: EnginePlace) -> None:
+    """Raise DeviceRefused if the driver would program a port through a device that is gone."""
+    # The in-tree driver programs through the port's device on the physical function. It deletes
+    # that device when the port is released, and does not check for it when it programs
+    # (`dfl_fpga_cdev_release_port` in `drivers/fpga/dfl.c`, `fme_bridge_enable_set` in
+    # `drivers/fpga/dfl-fme-br.c`). A port on a virtual function is always a released one.
+    if place.is_released:
+        raise DeviceRefused(
+            f"{place.name} can't be programmed: it is released to virtual function"
+            f" {place.card.address}, and the in-tree driver programs only ports of the physical"
+            f" function; set sriov_numvfs of {engine.card.address} to 0, then give the port back:"
+            f" accelbind fpga assign {engine.name} --port {place.port.number}"
+        )
+
+
 def busy(place: PortPlace, holders: Sequence[str]) -> DeviceBusy:
     """The error for a port that is in use by processes."""
     who = "another process, which can't be seen from here"

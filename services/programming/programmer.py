@@ -7,7 +7,7 @@ All of it is synchronous and may hang in the driver: call it in a thread that ca
 import contextlib
 import errno
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -38,6 +38,7 @@ from services.programming.port import (
     PortPlace,
     PortSession,
     busy,
+    check_not_released,
     device_name,
     find_card,
     find_engine,
@@ -141,7 +142,7 @@ class Programmer:
             raise type(error)(f"{unusable}; {error}") from error
         for each in ports:
             if each.record_key == place.record_key and each.name == place.name:
-                self._require_enabled(each)
+                rebinding.require_enabled(self._root, each)
                 return each
         raise DeviceGone(
             f"{place.name} has another name since its driver was bound anew: delete the pod, so"
@@ -156,7 +157,7 @@ class Programmer:
                 return False
             for each in self._bind_anew(place.card):
                 if each.record_key == place.record_key:
-                    self._require_enabled(each)
+                    rebinding.require_enabled(self._root, each)
             return True
 
     def rebind(
@@ -177,7 +178,8 @@ class Programmer:
             unbound = Card("", address, PciFunction(address), fme=None)
             with self._locked(unbound):
                 rebinding.bind_card(self._root, address)
-                return _names(rebinding.ports_afterwards(self._scan, unbound))
+                ports = rebinding.ports_afterwards(self._scan, unbound)
+                return tuple(each.name for each in ports)
         card = find_card(inventory, device)
         rebinding.require_no_virtual_functions(self._root, card)
         try:
@@ -189,8 +191,8 @@ class Programmer:
                 found = find_card(inventory, device)
                 ports = self._bind_anew(found)
                 for each in ports:
-                    self._require_enabled(each)
-                return _names(ports)
+                    rebinding.require_enabled(self._root, each)
+                return tuple(each.name for each in ports)
         finally:
             rebinding.announce_change(self._root, card)  # it leaves no longer
 
@@ -198,16 +200,8 @@ class Programmer:
         rebinding.rebind_card(self._root, self._scan(), card, self._calls)
         return rebinding.ports_afterwards(self._scan, card)
 
-    def _require_enabled(self, place: PortPlace) -> None:
-        if DeviceFiles(self._root, place).unusable:
-            raise DeviceRefused(
-                f"{place.name} is still disabled after its driver was bound anew, as when the card"
-                " does not acknowledge the port's reset: see dmesg, then reset the card or its"
-                " power"
-            )
-
     def _program(self, session: PortSession, engine: EnginePlace, image: Image) -> tuple[str, ...]:
-        _check_not_released(session.place, engine)
+        check_not_released(session.place, engine)
         self._reconfigure(session, engine, image)
         self._verify(session, image)
         key, inode = session.place.record_key, session.files.inode
@@ -284,7 +278,7 @@ class Programmer:
             raise busy(place, holders)
         programmed = force or not image.is_in(self._record(place, files))
         if programmed:
-            _check_not_released(place, engine)
+            check_not_released(place, engine)
         return Programmed(
             place.name, place.interface_id, image.afu_id, place.port.afu_id, programmed=programmed
         )
@@ -382,10 +376,6 @@ class Programmer:
         return card_lock(self._locks, lock_of(card), seconds=seconds, takes_away=takes_away)
 
 
-def _names(ports: Iterable[PortPlace]) -> tuple[str, ...]:
-    return tuple(each.name for each in ports)
-
-
 def _rebind(place: PortPlace) -> str:
     return f"bind it anew with accelbind fpga rebind {place.name}, then program the port"
 
@@ -408,17 +398,3 @@ def _fitting_engine(place: PortPlace, image: Image) -> EnginePlace:
             " it"
         )
     return engine
-
-
-def _check_not_released(place: PortPlace, engine: EnginePlace) -> None:
-    # The in-tree driver programs through the port's device on the physical function. It deletes
-    # that device when the port is released, and does not check for it when it programs
-    # (`dfl_fpga_cdev_release_port` in `drivers/fpga/dfl.c`, `fme_bridge_enable_set` in
-    # `drivers/fpga/dfl-fme-br.c`). A port on a virtual function is always a released one.
-    if place.is_released:
-        raise DeviceRefused(
-            f"{place.name} can't be programmed: it is released to virtual function"
-            f" {place.card.address}, and the in-tree driver programs only ports of the physical"
-            f" function; set sriov_numvfs of {engine.card.address} to 0, then give the port back:"
-            f" accelbind fpga assign {engine.name} --port {place.port.number}"
-        )

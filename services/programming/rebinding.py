@@ -147,6 +147,15 @@ def ports_afterwards(scan: Callable[[], Inventory], card: Card) -> list[PortPlac
         time.sleep(_REBIND_INTERVAL)
 
 
+def require_enabled(root: Path, place: PortPlace) -> None:
+    """Raise DeviceRefused if a port is still disabled after its driver was bound anew."""
+    if DeviceFiles(root, place).unusable:
+        raise DeviceRefused(
+            f"{place.name} is still disabled after its driver was bound anew, as when the card does"
+            " not acknowledge the port's reset: see dmesg, then reset the card or its power"
+        )
+
+
 def _ports_at(inventory: Inventory, card: Card) -> list[PortPlace]:
     return [
         PortPlace(each, port, EnginePlace(each, each.fme) if each.fme else None)
