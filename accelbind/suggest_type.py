@@ -79,7 +79,7 @@ def suggest(root: Path, device: str, allowed: Collection[str] = ()) -> Iterator[
         path = f"/dev/{_like(node.name) if subject.folder else node.name}"
         found = tree.subjects(Term(path=(path,)))
         alike = [each.name for each in found if each.place == subject.place]
-        yield f'  match: [{{path: ["{path}"]}}]'
+        yield f'  match: [{{path: ["{path}"]{_identity(tree, subject)}}}]'
     else:
         entry = like if of_class and len(alike) < len(nodes[classes[0]]) else ""
         yield f"  match: [{_term(tree, subject, entry, is_entry=is_entry)}]"
@@ -128,6 +128,15 @@ def _find(tree: SysTree, device: str, allowed: Collection[str]) -> Subject:
 def _like(name: str) -> str:
     """A pattern of the names that differ by their numbers: `npu*pe*`."""
     return re.sub("[0-9]+", "*", name)
+
+
+def _identity(tree: SysTree, subject: Subject) -> str:
+    """The condition that a path leads to a device of the same vendor and product."""
+    ids = {name: tree.facts(subject)(name) for name in ("vendorID", "deviceID")}
+    conditions = [
+        f'{{attribute: {name}, equals: "{value}"}}' for name, value in ids.items() if value
+    ]
+    return f", where: [{', '.join(conditions)}]" if conditions else ""
 
 
 def _term(tree: SysTree, subject: Subject, entry: str, *, is_entry: bool) -> str:

@@ -31,6 +31,8 @@ def tree(tmp_path: Path) -> DeviceTree:
     tree.entry(sound, "sound", "pcmC1D0p", "116:2", "snd/pcmC1D0p")
     queue = f"{tree.pci('0000:6a:01.0', '8086:0b25')}/dsa0/wq0.0"
     tree.node(queue, "dsa/wq0.0", "237:0")
+    tree.file(f"{queue}/state", "enabled")
+    tree.bind(queue.rpartition("/")[0], "idxd", "dsa")
     tree.link(f"{queue}/subsystem", "sys/bus/dsa")
     network = tree.pci("0000:05:00.1", "8086:1521")
     tree.entry(network, "net", "eno2")
@@ -75,7 +77,18 @@ def suggest(tree: DeviceTree, device: str) -> Done:
             [{"own": True}],
             [],
         ),
-        ("/dev/dsa/wq0.0", {"path": ["/dev/dsa/wq*.*"]}, [{"own": True}], []),
+        (
+            "/dev/dsa/wq0.0",
+            {
+                "path": ["/dev/dsa/wq*.*"],
+                "where": [
+                    {"attribute": "vendorID", "equals": "8086"},
+                    {"attribute": "deviceID", "equals": "0b25"},
+                ],
+            },
+            [{"own": True}],
+            [{"name": "state", "file": "state"}],
+        ),
         ("05:00.1", {"pci": {"vendor": ["8086"], "device": ["1521"]}}, [{"class": "ptp"}], []),
         ("3-2:1.0", {"usb": {"vendor": ["1235"], "product": ["8211"]}}, [{"class": "sound"}], []),
         (
@@ -97,6 +110,7 @@ def test_a_draft_names_the_device_its_nodes_and_what_sysfs_shows(
     draft = yaml.safe_load(out)
     assert draft["spec"]["match"] == [match]
     assert draft["spec"]["nodes"] == nodes
+    assert ("idxd" in out) is (device == "/dev/dsa/wq0.0")
     assert draft["spec"].get("attributes", []) == attributes
     parse(draft)
     if device != VFIO and "path" not in draft["spec"]["match"][0]:  # groups and nodes aren't here

@@ -68,8 +68,10 @@ def _driver(files: Sysfs, subject: Subject) -> str:
     """The driver of a device, or of the device that a class entry stands for."""
     if subject.folder == subject.owner:
         return last_step(files.link(f"{subject.folder}/driver"))
-    # That of an input's event is an input, which is that of the device.
-    found = (files.link(f"{subject.folder}{'/device' * hops}/driver") for hops in (1, 2))
+    # That of an input's event is an input, which is that of the device; one on a bus of its own,
+    # such as a GPIO chip, is below its device.
+    places = (*("/device", "/device/device"), "/..") if subject.folder else ()
+    found = (files.link(f"{subject.folder}{each}/driver") for each in places)
     return last_step(next(filter(None, found), ""))
 
 
