@@ -9,14 +9,14 @@ import yaml
 
 from accelbind.named_classes import NamedClass, named_classes, quotas
 from simulator.apiserver.standin import ApiServerStandIn
+from tests.accelbind.doctor.answers import device_class
 from tests.accelbind.running import run_process
-from tests.accelbind.test_claim_objects import device_class, either, of, template
+from tests.accelbind.test_claim_objects import either, of, template
 from tests.services.building import accelerator, index
 
 CLASS = "deviceclass.resource.kubernetes.io/gpu"
-GPU = device_class("gpu", "true")
+GPU = device_class("gpu", "example.com/gpu", "true")
 GPU["spec"]["config"] = [{"opaque": {"driver": "a.b", "parameters": {"x": 1}}}]
-GPU["spec"]["extendedResourceName"] = "example.com/gpu"
 
 
 def bundle(name: str = "x", **spec: Any) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def test_no_class_and_no_resource_of_others_is_taken(
     namespace: str, name: str, other: dict[str, Any], words: str
 ) -> None:
     obj = accelerator(name, CLASS, namespace=namespace)
-    theirs = device_class("gpu.example.com", "true")
+    theirs = device_class("gpu.example.com", "", "true")
     theirs["spec"] |= other
     (one,) = named_classes(index(obj), {"gpu": GPU, "gpu.example.com": theirs}, {})
     assert one.manifest is None

@@ -14,9 +14,19 @@ from services.mappings.index import build_index
 from services.mappings.model import read_entry
 from simulator.apiserver.http_server import Request
 from simulator.apiserver.standin import ApiServerStandIn
-from tests.accelbind.doctor.answers import Answers, Json, answering, first_of, items, one
+from tests.accelbind.doctor.answers import (
+    Answers,
+    Json,
+    answering,
+    attributes,
+    device_class,
+    first_of,
+    items,
+    one,
+    published,
+)
 from tests.accelbind.running import Done, run, run_process
-from tests.accelbind.test_claim_objects import device_class, of, template
+from tests.accelbind.test_claim_objects import of, template
 from tests.services.building import NLB0, accelerator
 from tests.simulator.apiserver.support import function, node_with, pod
 
@@ -59,26 +69,13 @@ def containers(*counts: object, **more: str) -> list[Json]:
     return [{"name": "c", "resources": {"limits": {GPU: count}}} | more for count in counts]
 
 
-def slice_of(driver: str, *devices: Json, generation: int = 1) -> Json:
-    pool = {"name": "n1", "generation": generation, "resourceSliceCount": 1}
-    spec = {"driver": driver, "nodeName": "n1", "pool": pool, "devices": [*devices]}
-    return {"metadata": {"name": f"{driver}-{generation}"}, "spec": spec}
-
-
 def region(name: str, **more: Any) -> Json:
-    values = {"type": "fpga", "interfaceID": INTERFACE}
-    attributes = {key: {"string": value} for key, value in values.items()}
-    return {"name": name, "attributes": attributes, **more}
+    return {"name": name, **attributes(type="fpga", interfaceID=INTERFACE), **more}
 
 
 def claim(driver: str, *devices: str) -> Json:
     results = [{"driver": driver, "pool": "n1", "device": each} for each in devices]
     return {"metadata": {}, "status": {"allocation": {"devices": {"results": results}}}}
-
-
-def named_class(name: str, resource: str, expression: str = "") -> Json:
-    made = device_class(name, expression)
-    return made | {"spec": made["spec"] | {"extendedResourceName": resource}}
 
 
 CLUSTER = {
@@ -99,18 +96,17 @@ CLUSTER = {
         holder("waits", {"containers": containers(1), "nodeName": ""}),
     ],
     SLICES: [
-        slice_of("gpu.example", {"name": "old"}),
-        slice_of("gpu.example", {"name": "g1"}, {"name": "g2"}, generation=2),
-        slice_of(
-            "accelbind.dev",
-            *(region("r1"), region("r2")),
+        published("n1", {"name": "old"}, driver="gpu.example"),
+        published("n1", {"name": "g1"}, {"name": "g2"}, driver="gpu.example", generation=2),
+        published(
+            *("n1", region("r1"), region("r2")),
             region("broken", taints=[{"key": "accelbind.dev/unhealthy"}]),
         ),
     ],
     CLASSES: [
-        device_class("gpu", 'device.driver == "gpu.example"'),
-        named_class("nic", "nic.example/port", 'device.driver == "nic.example"'),
-        named_class("region", REGION),
+        device_class("gpu", "", 'device.driver == "gpu.example"'),
+        device_class("nic", "nic.example/port", 'device.driver == "nic.example"'),
+        device_class("region", REGION),
     ],
     CLAIMS: [claim("gpu.example", "g2"), claim("accelbind.dev", "r1"), {"metadata": {}}],
     "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates": [template(of("gpu"))],

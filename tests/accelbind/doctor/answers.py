@@ -221,14 +221,16 @@ def labelled(name: str, amounts: Json, *taints: Json, **labels: str) -> Json:
     return made
 
 
-def published(node: str, *devices: Json, generation: int = 1) -> Json:
-    """A slice of the DRA driver, with devices that have attributes."""
+def published(
+    node: str, *devices: Json, generation: int = 1, driver: str = "accelbind.dev"
+) -> Json:
+    """A slice of a DRA driver."""
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceSlice",
-        "metadata": {"name": f"{node}-{generation}"},
+        "metadata": {"name": f"{node}-{driver}-{generation}"},
         "spec": {
-            "driver": "accelbind.dev",
+            "driver": driver,
             "nodeName": node,
             "pool": {"name": node, "generation": generation, "resourceSliceCount": 1},
             "devices": [
@@ -243,14 +245,12 @@ def attributes(**values: str) -> Json:
     return {"attributes": {name: {"string": value} for name, value in values.items()}}
 
 
-def device_class(name: str, resource: str) -> Json:
-    """A DeviceClass for a resource."""
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceClass",
-        "metadata": {"name": name},
-        "spec": {"extendedResourceName": resource},
-    }
+def device_class(name: str, resource: str = "", expression: str = "") -> Json:
+    """A DeviceClass, for a resource if that is named."""
+    spec: Json = {"extendedResourceName": resource} if resource else {}
+    spec |= {"selectors": [{"cel": {"expression": expression}}]} if expression else {}
+    made = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass"}
+    return {**made, "metadata": {"name": name}, "spec": spec}
 
 
 async def expect(
