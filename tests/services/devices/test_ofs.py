@@ -2,7 +2,13 @@ from dataclasses import replace
 
 import pytest
 
-from services.devices.held import HELD, held_functions, held_parts, port_resources
+from services.devices.held import (
+    HELD,
+    card_resources,
+    held_functions,
+    held_parts,
+    port_resources,
+)
 from services.devices.model import Card, Device, DeviceNode, Inventory, PluginMode, VirtualFunction
 from services.devices.ofs import afu_id, in_use, ofs_devices
 from services.devices.topology import Topology, lock_of
@@ -132,6 +138,10 @@ def test_a_port_is_held_whatever_the_mode_a_container_got_it_in() -> None:
     assert held(inventory, "dfl-port.0") == ["dfl-port.0"]
     assert held(inventory, "dfl-fme.0") == ["dfl-port.0", "dfl-port.1"]
     assert held(inventory, "5e:00.0-1") == ["dfl-port.0"]
+    for device in ("dfl-fme.0", "dfl-port.1", "5e:00.0-1", "dfl-port.2"):
+        parts = held_parts([("r", device)])
+        is_in_it = bool(card_resources(parts, Topology(inventory.cards), physical))
+        assert is_in_it is (device != "dfl-port.2")
 
 
 def test_who_has_a_port_of_an_unknown_region_is_unknown() -> None:
@@ -180,6 +190,7 @@ def test_a_virtual_function_of_an_ofs_card_is_held_by_its_id_or_its_engine() -> 
     assert held_functions([found], held_parts([("a", "dfl-fme.0")])) == both
     assert held_functions([card(0)], held_parts([("a", "dfl-port.0")])) == set()
     assert held(inventory, "0000-b1-00-6") == ["dfl-port.0"], "programming would change it"
+    assert card_resources(held_parts([("a", "0000-b1-00-6")]), Topology([found]), found) == {"a"}
     allocated = [("device.accelbind.dev/he-mem", "0000-b1-00-6")]
     (region,) = advertise(inventory, PluginMode.REGIONDEVEL, allocated=allocated).devices()
     assert [each.code for each in region.reasons] == [HELD]
