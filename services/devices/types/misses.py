@@ -78,6 +78,9 @@ def _of_class(tree: SysTree, term: Term) -> tuple[str, bool]:
         nearest = sorted(entries, key=likeness.__getitem__, reverse=True)
         shown = listing([_described(tree, each) for each in nearest], most=_SHOWN)
         return f"class {quote(name)} has {shown}", True
+    if on_bus := tree.files.names_if_listable(f"/sys/bus/{name}/devices"):
+        shown = listing(sorted(on_bus), most=_SHOWN)
+        return f"no class {quote(name)}; bus {name} has {shown}: match their nodes by path", True
     close = difflib.get_close_matches(name, tree.class_names(), n=1)
     return f"no class {quote(name)}{f'; there is {quote(close[0])}' if close else ''}", bool(close)
 

@@ -132,6 +132,7 @@ def tree(tmp_path: Path) -> SysTree:
             'no class "hailo"; PCI 1e60:2864 has class "hailo_chardev" and is bound to hailo',
         ),
         ({"class": {"name": "npu"}}, 'no class "npu"'),
+        ({"class": {"name": "usb"}}, 'no class "usb"; bus usb has 3-1: match their nodes by path'),
         ({"class": {"name": "hailo_char"}}, 'no class "hailo_char"; there is "hailo_c'),
         (
             {"class": {"name": "hailo_chardev", "entry": ["h8*"]}},
