@@ -213,6 +213,13 @@ def test_a_name_that_comes_back_counts_as_the_larger_of_both(
     assert note_of(after) == {"app": ours(**larger)}
 
 
+@pytest.mark.parametrize("part", ["limits", "requests"])
+def test_a_quantity_that_was_set_again_must_be_one(part: str) -> None:
+    after = set_again(mutated(asking(ours(nlb0=1))), ours(nlb0=1))
+    first(after)["resources"][part]["fpga.intel.com/nlb0"] = "1500m"
+    assert 'invalid quantity of fpga.intel.com/nlb0: "1500m"' in refusal(after)
+
+
 @pytest.mark.parametrize(
     "note",
     [
@@ -227,15 +234,6 @@ def test_our_note_can_be_read_whatever_was_noted_before(note: Object) -> None:
     again = mutated(set_again(after, ours(nlb0=1)))
     assert first(again)["resources"]["limits"] == {REGION: "1"}
     assert note_of(again) == {"app": ours(nlb0=1)}
-
-
-def test_variables_of_containers_leave_the_note_readable() -> None:
-    env = [{"name": f"V{n}", "value": "1"} for n in range(16)]
-    known = index(accelerator("gpu", "x/gpu", env=env))
-    after = mutated(pod(*[container(f"c{n}", ours(gpu=1), env=env) for n in range(20)]), known)
-    assert sum(map(len, note_of(after).values())) == 20 + 256
-    again = mutated(set_again(after, ours(gpu=1)), known)
-    assert first(again)["resources"]["limits"] == {"x/gpu": "1"}
 
 
 @pytest.mark.parametrize("name", ["nlb0", "gpu"])

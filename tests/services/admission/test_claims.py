@@ -22,7 +22,6 @@ from tests.services.building import (
     index,
     note_of,
     pod,
-    set_again,
     with_note,
 )
 
@@ -186,25 +185,28 @@ def test_names_of_claims_count_as_units() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parts", "again", "expected"),
+    ("parts", "at", "later", "expected"),
     [
-        ([app(pair=2)], ours(pair=2), "pair-0 pair-1"),
-        ([app(pair=2)], ours(pair=1), "pair-0 pair-1"),
-        ([app(pair=2)], ours(pair=3), "pair-0 pair-1 pair-2"),
-        ([app(pair=2)], ours(same_pair=1), "pair-0 pair-1 same-pair-0"),
-        ([app(pair=1, gpu=1)], ours(pair=2, gpu=2), "pair-0 pair-1"),
-        ([app(pair=1, gpu=1)], ours(gpu=3), "pair-0"),
-        ([init(pair=1), app(pair=1), app(pair=1)], ours(pair=2), "pair-0 | pair-0 pair-2 | pair-1"),
+        ([app(pair=1)], 0, init("x", pair=1), "pair-1 | pair-0"),
+        ([init(pair=1), app(pair=1)], 1, sidecar("x", pair=1), "pair-0 | pair-1 | pair-0"),
+        ([init(pair=1), app(pair=1)], 0, app("x", pair=1), "pair-0 | pair-1 | pair-0"),
+        (
+            [init(pair=1), sidecar(pair=1), app()],
+            1,
+            sidecar("x", pair=1),
+            "pair-0 | pair-1 | pair-0",
+        ),
+        # a sidecar runs beside an init container behind it
+        ([init(pair=1), init(pair=1), app()], 1, sidecar("x", pair=1), "pair-0 | pair-1 | pair-0"),
+        ([init(pair=1), sidecar(pair=1), app()], 1, init("x", pair=1), "pair-0 | pair-0 | pair-0"),
+        ([init(pair=1), sidecar(pair=1), app()], 2, init("x", pair=1), "pair-0 | pair-0 | pair-1"),
+        ([init(pair=1), app()], 1, sidecar("x", pair=1), "pair-0 | pair-0"),
     ],
 )
-def test_a_name_that_is_set_again_counts_as_the_larger(
-    parts: list[Part], again: Object, expected: str
+def test_a_container_put_in_later_shares_no_claim_with_one_that_runs_beside_it(
+    parts: list[Part], at: int, later: Part, expected: str
 ) -> None:
-    after = mutated(set_again(mutated(pod_of(*parts)), again))
-    assert used(after) == expected
-    assert set(entries(after)) == {*expected.split()} - {"|"}
-    gpus = again.get("accelbind.dev/gpu")
-    assert first(after)["resources"].get("limits", {}) == ({"nvidia.com/gpu": gpus} if gpus else {})
+    assert used(mutated(with_part(mutated(pod_of(*parts)), at, later))) == expected
 
 
 def test_a_claim_that_a_container_has_by_hand_is_not_what_its_name_gets() -> None:

@@ -263,19 +263,6 @@ def with_claims(
     return guard(decode(obj), BUNDLES.namespace("default"), CLAIMS)
 
 
-@pytest.mark.parametrize(
-    ("template", "given"),
-    [
-        ("gpu-nic", {"note": {"pair": 1}}),
-        ("gpu-nic", {"note": {"pair": 2}}),
-        ("gpu-nic", {"note": {"pair": 1}, "init": True}),
-        ("big", {"note": {"big": 1}, "selector": {"a": "b"}}),
-    ],
-)
-def test_claims_that_names_stand_for_pass(template: str, given: Any) -> None:
-    assert with_claims(template, **given) is None
-
-
 IS_GUARDED = "ResourceClaimTemplate/gpu-nic is guarded: "
 
 

@@ -11,17 +11,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from services.admission import sharing
-from services.admission.mutate import Unchanged
 from services.pods.pod import Container, ContainerRef
 from services.pods.reasons import ReviewReason
 from tests.services.building import (
-    NLB3,
     REGION,
     Object,
     container,
-    judge,
-    mutated,
-    pair,
     pod,
     refused,
 )
@@ -48,30 +43,6 @@ def test_no_more_than_eight_conflicts_are_looked_for() -> None:
     init = [asks(f"setup-{n}", ("nlb0", "nlb3")[n % 2]) for n in range(40)]
     result = refused(pod(asks("app", "nlb3"), init=init))
     assert [refusal.code for refusal in result.refusals] == [ReviewReason.SHARED_DEVICE] * 8
-
-
-@pytest.mark.parametrize(
-    "admitted",
-    [
-        # different regions
-        pod(asks("app", "nlb0"), init=[asks("setup", "stratix.nlb3")]),
-        # a sidecar keeps its devices
-        pod(asks("app", "nlb3"), init=[asks("side", "nlb0", restartPolicy="Always")]),
-        # who wants no function in particular takes what comes
-        pod(asks("app", "nlb0"), init=[container("setup", {REGION: "1"})]),
-        pod(container("app", {REGION: "2"}, env=pair(1, afu=NLB3)), init=[asks("setup", "nlb0")]),
-        # af mode: the function is in the resource's name
-        pod(asks("app", "stratix.nlb3-af"), init=[asks("setup", "nlb0-af")]),
-        # nothing is asked for
-        pod(
-            container("app", {LOGICAL + "nlb3": "0"}),
-            init=[container("setup", {LOGICAL + "nlb0": "1"})],
-        ),
-    ],
-)
-def test_containers_that_can_not_be_confused_are_admitted(admitted: Object) -> None:
-    after = mutated(admitted)
-    assert isinstance(judge(after), Unchanged)
 
 
 def use(name: str, units: int, *wants: str, kind: str = "app") -> sharing.RegionUse:

@@ -121,17 +121,6 @@ def test_a_hook_is_announced_for_each_device() -> None:
     ]
 
 
-def test_devices_of_types_are_in_a_file_of_their_own() -> None:
-    node = DeviceNode("accel/accel0", "r")
-    device = replace(FIRST, id="0000-b1-00-0", nodes=(node,), cdi=f"{DEVICE_KIND}=0000-b1-00-0")
-    assert describe([FIRST, device]).devices == (FIRST.id,)
-    file = describe([FIRST, device], kind=DEVICE_KIND, host_root="/host")
-    wanted = described("0000-b1-00-0", "accel/accel0")
-    wanted["containerEdits"]["deviceNodes"][0]["permissions"] = "r"
-    assert parsed(file)["devices"] == [wanted]
-    assert parsed(file)["kind"] == "accelbind.dev/device"
-
-
 @pytest.mark.parametrize("root", ["/", "/host"])
 @pytest.mark.parametrize(
     "node", [DeviceNode("zigbee", target="ttyUSB0"), DeviceNode("ttyUSB0", inside="zigbee")]

@@ -84,37 +84,6 @@ def test_in_af_mode_a_device_is_a_port_under_the_function_in_it() -> None:
     assert made.not_offered == ()
 
 
-@pytest.mark.parametrize("mode", REGIONS)
-def test_in_the_region_modes_a_device_is_an_engine(mode: PluginMode) -> None:
-    made = offer(mode, card(0, port("dfl-port.0"), port("dfl-port.1", NLB3, number=1)), card(2))
-    assert ids(made) == {REGION: ["dfl-fme.0", "dfl-fme.2"]}
-    engine = ("dfl-fme.0",) if mode is PluginMode.REGIONDEVEL else ()
-    assert made.resources[REGION]["dfl-fme.0"] == Device(
-        id="dfl-fme.0",
-        resource=REGION,
-        nodes=tuple(map(DeviceNode, ("dfl-port.0", "dfl-port.1", *engine))),
-        numa_node=0,
-        pci_addresses=("0000:5e:00.0",),
-        card="region0",
-        place="0000:5e:00.0",
-        interface_id=INTERFACE,
-        afu_ids=(NLB0, NLB3),
-        cdi=f"intel.cdi.k8s.io/fpga={'regiondevel-' if engine else ''}dfl-fme.0",
-        envs=((resource_variable(REGION), "0000:5e:00.0"),),
-        claims=frozenset({"0000:5e:00.0", "5e:00.0", "dfl-port.0", "dfl-port.1"}),
-    )
-
-
-def test_in_bdf_mode_further_ports_of_a_function_are_told_apart_by_number() -> None:
-    three = (
-        port("dfl-port.4", number=0),
-        port("dfl-port.5", number=3),
-        port("dfl-port.6", number=None),
-    )
-    made = offer(BDF, card(0, *three))
-    assert ids(made) == {UNIT: ["5e:00.0", "5e:00.0-3", "5e:00.0-2"]}
-
-
 def unit_nodes(made: AdvertisedResources) -> dict[str, str]:
     return {key: device.nodes[0].name for key, device in made.resources[UNIT].items()}
 
@@ -161,15 +130,6 @@ def test_in_bdf_mode_a_port_without_pci_function_is_not_offered() -> None:
     made = offer(BDF, bare)
     assert made.resources == {}
     assert [reasons(each) for each in made.not_offered] == [["no-pci-address"]] * 2
-
-
-def test_units_need_no_card() -> None:
-    made = advertise(Inventory(), UNITS)
-    assert ids(made) == {UNIT: [str(number) for number in range(40)]}
-    assert ids(advertise(Inventory((card(0),)), UNITS, units=2)) == {UNIT: ["0", "1"]}
-    assert made.resources[UNIT]["7"].healthy
-    assert not made.resources[UNIT]["7"].nodes
-    assert advertise(Inventory(), UNITS, units=0).resources == {}
 
 
 # Virtual functions

@@ -300,6 +300,15 @@ def test_a_card_whose_node_a_container_has_is_not_handed_out_as_a_whole(
     assert [n for n, device in enumerate(offered) if not device.healthy] == unhealthy
 
 
+def test_two_types_do_not_have_nodes_of_one_card(tree: DeviceTree, types: Types) -> None:
+    channels(tree, 1)
+    write(types, CARD, "one")
+    write(types, CARD | {"nodes": [{"class": "xdma", "entry": ["*control"]}]}, "two")
+    offer = types.offer()
+    assert [*offer.devices()] == []
+    assert [each.reasons[0].code for each in offer.not_offered] == ["claimed-twice"] * 2
+
+
 def vfio(tree: DeviceTree, group: int) -> None:
     tree.entry("", "vfio", str(group), f"242:{group}", f"vfio/{group}")
     if not (tree.root / "sys/class/misc/vfio").exists():
@@ -331,36 +340,3 @@ def test_an_iommu_group_is_one_device(tree: DeviceTree, types: Types) -> None:
     assert not types.offer().not_offered[0].resource
     tree.file("sys/kernel/iommu_groups/13/name", "vfio-noiommu")
     assert types.reasons()["0000-b1-00-5"] == ["vfio-no-group"]
-
-
-def test_a_group_keeps_its_id_whichever_function_of_it_is_matched(
-    tree: DeviceTree, types: Types
-) -> None:
-    for number in (3, 4):
-        folder = tree.pci(f"0000:b1:00.{number}", f"8086:000{number}")
-        tree.group(folder, 12)
-        tree.bind(folder, "vfio-pci")
-    vfio(tree, 12)
-    for device in ("0003", "0004"):
-        term = {"pci": {"vendor": ["8086"], "device": [device]}}
-        write(types, {"match": [term], "nodes": [{"vfio": True}]})
-        assert types.reasons() == {"0000-b1-00-3": []}
-
-
-def test_a_device_that_was_bound_to_another_driver_is_the_other_types(
-    tree: DeviceTree, types: Types
-) -> None:
-    folder = tree.pci(ADDRESS, "8086:56c0")
-    tree.group(folder, 12)
-    tree.bind(folder, "vfio-pci")
-    vfio(tree, 12)
-    term = {"pci": {"vendor": ["8086"]}}
-    write(types, {"match": [term], "nodes": [{"vfio": True}]}, "vfio")
-    write(types, {"match": [{"class": {"name": "accel"}}]}, "native")
-    assert [each.type for each in types.offer().devices()] == ["vfio"]
-    (tree.root / folder / "driver").unlink()
-    tree.bind(folder, "xe")
-    tree.entry(folder, "accel", "accel0", "261:0", "accel/accel0")
-    offer = types.offer()
-    assert [each.type for each in offer.devices()] == ["native"]
-    assert [each.reasons[0].code for each in offer.not_offered] == ["vfio-not-bound"]
