@@ -89,17 +89,3 @@ async def test_approvals_count_only_while_the_api_server_does_not_answer(bed: Be
             assert state["c"].running is starts, error
             bed.pods.error = None
             await bed.runs(state)
-
-
-async def test_a_container_that_was_refused_does_not_start_in_the_next_outage(bed: Bed) -> None:
-    async with bed.running(DEVEL):
-        state = await start(bed, REGION)
-        await bed.runs(state)
-        bed.pods.mapped = EMPTY_INDEX
-        await bed.kubelet.restart_container(state, "c")
-        await bed.kubelet.until(lambda: "code = PermissionDenied" in bed.said)
-        bed.pods.error = AWAY
-        await bed.kubelet.until(lambda: "code = Unavailable" in bed.said)
-        assert not state["c"].running
-        bed.pods.error, bed.pods.mapped = None, mapping_both_functions()
-        await bed.runs(state)

@@ -31,12 +31,6 @@ def test_a_full_disk_leaves_what_was_there_and_nothing_beside_it(tmp_path: Path)
     assert names(tmp_path) == ["f"]
 
 
-def test_the_half_of_a_killed_predecessor_is_in_nobodys_way(tmp_path: Path) -> None:
-    (tmp_path / ".f.new").symlink_to(tmp_path / "elsewhere")
-    replace_file(tmp_path / "f", b"new", mode=0o600)
-    assert names(tmp_path) == ["f"]
-
-
 def test_only_regular_files_are_opened_without_waiting_and_nothing_is_kept(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "file").write_bytes(b"x")
