@@ -275,6 +275,7 @@ def test_names_of_no_unit_take_the_same_places_when_they_come_back(default: dict
         pytest.param({REGION: 1}, {"nlb0": -1}, "2", id="negative"),
         pytest.param({REGION: 1}, {"nlb0": 10**4000}, "2", id="more than a pod may request"),
         pytest.param({REGION: 1}, {"nothing": 1}, "2", id="nobody maps it"),
+        pytest.param({REGION: 1}, {"no_gpu": 1}, "2", id="nor this accelerator"),
     ],
 )
 def test_a_note_counts_only_with_what_it_stands_for(

@@ -187,7 +187,7 @@ def test_names_of_claims_count_as_units() -> None:
 @pytest.mark.parametrize(
     ("parts", "at", "later", "expected"),
     [
-        ([app(pair=1)], 0, init("x", pair=1), "pair-1 | pair-0"),
+        ([app(pair=1, gpu=1)], 0, init("x", pair=1), "pair-1 | pair-0"),
         ([init(pair=1), app(pair=1)], 1, sidecar("x", pair=1), "pair-0 | pair-1 | pair-0"),
         ([init(pair=1), app(pair=1)], 0, app("x", pair=1), "pair-0 | pair-1 | pair-0"),
         (

@@ -86,6 +86,7 @@ def test_requested_names_without_a_mapping_are_found() -> None:
     bad = Rejected("FpgaRegion", "default", "bad", "FpgaRegion default/bad: no good")
     known = build_index([parse(function("nlb0", "region")), bad])
     uses = [use("nlb1"), use("bad"), use(RESOURCE), use("nlb0", "team"), use("nlb1")]
+    uses.append(use(REGION.partition("/")[2]))  # which nlb0 stands for
     told = [one.text for one in check(known, uses=uses) if one.code is Code.UNMAPPED]
     assert sorted(told) == [
         f"requests {AF_NLB0}, a physical resource that no mapping of the namespace resolves to",
