@@ -121,11 +121,8 @@ def mapping_both_functions(mode: str = "region") -> MappingIndex:
 
 def functions(*afus: str, interface: str = A10_INTERFACE) -> list[dict[str, str]]:
     """Env as the webhook writes it."""
-    env = []
-    for number, afu in enumerate(afus, 1):
-        env.append({"name": f"FPGA_REGION_{number}", "value": interface})
-        env.append({"name": f"FPGA_AFU_{number}", "value": afu})
-    return env
+    pairs = [building.pair(number, interface, afu) for number, afu in enumerate(afus, 1)]
+    return [each for both in pairs for each in both]
 
 
 def serving(plugin: Plugin) -> DevicePlugin:

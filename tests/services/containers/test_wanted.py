@@ -14,6 +14,7 @@ from services.containers.wanted import (
     single_wanted,
 )
 from services.process.errors import InvalidName, NotAllowed
+from tests.services.building import pair
 from tests.services.cards import AF_NLB0, INTERFACE, NLB0, NLB3, REGION
 
 OTHER = "bfac4d851ee856fe8c95865ce1bbaa2d"
@@ -23,11 +24,7 @@ WHO = 'container "c" of pod ns/p'
 
 
 def variables(*pairs: tuple[str, str], start: int = 1) -> list[dict[str, Any]]:
-    env = []
-    for number, (region, afu) in enumerate(pairs, start):
-        env.append({"name": f"FPGA_REGION_{number}", "value": region})
-        env.append({"name": f"FPGA_AFU_{number}", "value": afu})
-    return env
+    return [each for number, ids in enumerate(pairs, start) for each in pair(number, *ids)]
 
 
 def pod(
