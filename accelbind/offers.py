@@ -6,7 +6,7 @@ claims have. A class is not evaluated: its devices are at most those of the driv
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypeVar
 
 from accelbind.claim_objects import ClaimObjects, read_claim_objects, templates_path
@@ -47,24 +47,28 @@ class _Node:
     accepts_pods: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Wanted:
-    """A resource that a name stands for."""
+    """A resource, class or template of claims that a name stands for."""
 
-    resource: str
+    key: str
     amount: int
-    is_per_unit: bool
-    """Or once for a container."""
     devices: dict[_Device, tuple[str, Json]]
-    """Those of our DRA driver that it is."""
-
-    def is_on(self, node: _Node) -> bool:
-        """Whether a node offers it."""
-        return bool(self.devices_on(node) or number_of(node.amounts.get(self.resource)))
+    """Those of DRA that it may be."""
+    is_bound: bool
+    """Whether it need not be each of them."""
+    is_counted: bool
+    """Whether a device plugin may have it."""
+    is_per_unit: bool = True
+    """Or once for a container."""
 
     def devices_on(self, node: _Node) -> set[_Device]:
         """Its devices on a node."""
         return {each for each, (place, _) in self.devices.items() if place == node.name}
+
+    def counted_on(self, node: _Node) -> int:
+        """What the kubelet of a node counts."""
+        return number_of(node.amounts.get(self.key)) if self.is_counted else 0
 
     def units(self, left: int) -> int:
         """For how many units of the name it suffices."""
@@ -92,73 +96,62 @@ class Offers:
     def of(self, mapping: Mapping, namespace: str, domain: str) -> Offer:
         """Where pods of a namespace get what a mapping stands for, in an FPGA's `domain`."""
         to = mapping.resolution
-        if to.resource.startswith(CLAIM_TEMPLATE):
-            template = to.resource.removeprefix(CLAIM_TEMPLATE)
-            requests = self.objects.templates.get((namespace, template), [])
-            return self._of_classes((name for names in requests for name in names), to.count)
+        effects = to.effects or Effects()
         key = f"{domain}/{to.resource}" if to.mode else to.resource
-        by_class = [name for name, resource in self.classes.items() if resource == key]
-        if key.startswith(DEVICE_CLASS):
-            by_class = [key.removeprefix(DEVICE_CLASS)]
-        if by_class and not self._devices_of(key):
-            return self._of_classes(by_class, to.count)
-        return self._of_resource(key, to.count, to.effects or Effects())
-
-    def _devices_of(self, key: str) -> dict[_Device, tuple[str, Json]]:
-        """The devices of our DRA driver that a resource is."""
-        return {
-            each: (node, body)
-            for each, (node, body) in (self.devices or {}).items()
-            if each[0] == DRIVER and key in resources_of(body, self.classes)
-        }
-
-    def _of_classes(self, names: Iterable[str], count: int) -> Offer:
-        if self.devices is None:
-            return Offer()
-        drivers = {driver for name in names for driver in self.objects.classes.get(name, ())}
-        found = {each: at for each, at in self.devices.items() if each[0] in drivers}
-        nodes = tuple(sorted({node for node, _ in found.values() if node}))
-        if self.allocated is None:
-            return Offer(nodes)
-        return Offer(nodes, len(found.keys() - self.allocated) // count, is_bound=True)
-
-    def _of_resource(self, key: str, count: int, effects: Effects) -> Offer:
-        if self.nodes is None:
-            return Offer()
-        wanted = [
-            _Wanted(resource=key, amount=count, is_per_unit=True, devices=self._devices_of(key))
-        ]
+        wanted = [self._wanted(key, to.count, namespace)]
         wanted += [
-            _Wanted(
-                resource=each.resource,
-                amount=each.count,
+            replace(
+                self._wanted(each.resource, each.count, namespace),
                 is_per_unit=each.per == "Unit",
-                devices=self._devices_of(each.resource),
             )
             for each in effects.also
         ]
+        if self.nodes is None or (self.devices is None and not all(x.is_counted for x in wanted)):
+            return Offer()
         chosen = [
             each
             for each in self.nodes
             if all(each.labels.get(name) == value for name, value in effects.node_selector)
-            and all(one.is_on(each) for one in wanted)
+            and all(one.devices_on(each) or one.counted_on(each) for one in wanted)
         ]
         names = tuple(sorted(each.name for each in chosen))
+        is_counted = any(one.counted_on(each) for one in wanted for each in chosen)
         is_of_dra = any(one.devices for one in wanted)
-        if (self.used is None and chosen) or (is_of_dra and self.allocated is None):
+        if (is_counted and self.used is None) or (is_of_dra and self.allocated is None):
             return Offer(names)
         free = 0
         for each in chosen:
             units = min(one.units(self._left(each, one)) for one in wanted)
             free += units if each.accepts_pods else 0
-        return Offer(names, free)
+        return Offer(names, free, any(one.is_bound for one in wanted))
+
+    def _wanted(self, key: str, amount: int, namespace: str) -> _Wanted:
+        known = self.devices or {}
+        ours = {
+            each: at
+            for each, at in known.items()
+            if each[0] == DRIVER and key in resources_of(at[1], self.classes)
+        }
+        is_counted = not key.startswith((CLAIM_TEMPLATE, DEVICE_CLASS))
+        if key.startswith(CLAIM_TEMPLATE):
+            requests = self.objects.templates.get((namespace, key.removeprefix(CLAIM_TEMPLATE)), [])
+            classes = [name for names in requests for name in names]
+        elif key.startswith(DEVICE_CLASS):
+            classes = [key.removeprefix(DEVICE_CLASS)]
+        else:
+            classes = [name for name, resource in self.classes.items() if resource == key]
+        if ours or (is_counted and not classes):
+            return _Wanted(key, amount, ours, is_bound=False, is_counted=is_counted)
+        drivers = {driver for name in classes for driver in self.objects.classes.get(name, ())}
+        found = {each: at for each, at in known.items() if each[0] in drivers}
+        return _Wanted(key, amount, found, is_bound=True, is_counted=is_counted)
 
     def _left(self, node: _Node, wanted: _Wanted) -> int:
         """How much of a resource is free on a node."""
-        key, devices = wanted.resource, wanted.devices_on(node)
+        devices = wanted.devices_on(node)
         if devices:  # what the kubelet still counts, a plugin has left there
             return len(devices - (self.allocated or frozenset()))
-        return max(0, number_of(node.amounts.get(key)) - (self.used or Counter())[node.name, key])
+        return max(0, wanted.counted_on(node) - (self.used or Counter())[node.name, wanted.key])
 
 
 async def read_offers(client: ClusterClient, namespace: str) -> Offers:

@@ -30,7 +30,7 @@ from tests.accelbind.test_claim_objects import of, template
 from tests.services.building import NLB0, accelerator
 from tests.simulator.apiserver.support import function, node_with, pod
 
-NIC = "mellanox.com/nic"
+NIC, CLASS = "mellanox.com/nic", "deviceclass.resource.kubernetes.io/gpu"
 GPU, REGION = "nvidia.com/gpu", "fpga.intel.com/region-ce48969398f05f33946d560708be108a"
 INTERFACE = "ce48969398f05f33946d560708be108a"
 AF = "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"
@@ -144,6 +144,13 @@ ON_GPUS = Offer(("n1", "n2"), 2)
         (also(NIC, 1, "Container"), "", Offer(("n1",), 2)),
         (also(NIC, 2, "Container"), "", Offer(("n1",), 0)),
         (also("none.example/x", 1, "Unit"), "", Offer((), 0)),
+        (also(CLASS, 1, "Unit"), "", Offer(("n1",), 1, is_bound=True)),
+        (also(CLASS, 2, "Container"), "", Offer(("n1",), 0, is_bound=True)),
+        (mapped({"resource": CLASS}, nodeSelector={"model": "b"}), "", Offer((), 0, is_bound=True)),
+        (
+            mapped({"claimTemplate": "pair"}, alsoRequest=[{"resource": "none.example/x"}]),
+            *("", Offer((), 0, is_bound=True)),
+        ),
         (mapped({"resource": GPU}), "/pods", Offer(("n1", "n2"))),
         (mapped({"resource": GPU}), "/nodes", Offer()),
         (mapped({"resource": "nvidia.com/other"}), "/pods", Offer((), 0)),
@@ -153,7 +160,7 @@ ON_GPUS = Offer(("n1", "n2"), 2)
         (mapped({"claimTemplate": "pair"}), "/resourceslices", Offer()),
         (mapped({"claimTemplate": "none"}), "", Offer((), 0, is_bound=True)),
         (
-            mapped({"resource": "deviceclass.resource.kubernetes.io/gpu"}),
+            mapped({"resource": CLASS}),
             *("", Offer(("n1",), 1, is_bound=True)),
         ),
         (function("x", mode="region", interfaceId=INTERFACE), "", Offer(("n1",), 1)),
