@@ -205,9 +205,11 @@ def _rewrites(
                 if not resource and len(gone) == len(resources) == 1:
                     (resource,) = resources
                 wanted = {resource, *_also(mapping)}
-                own = [text for of, text in came if of in wanted] or [text for _, text in came]
+                own = [text for of, text in came if of in wanted]
                 is_init = group == "initContainers"
-                becomes = ", ".join(own)
+                becomes = ", ".join(own or [text for _, text in came])
+                if not own and len(gone) > 1:
+                    becomes += ", together with the other names"
                 yield Rewrite(str(name), is_init, key, units or 0, becomes, resource, mapping)
 
 

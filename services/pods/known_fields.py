@@ -43,7 +43,7 @@ def unread_parts(found: FoundPod) -> Iterator[str]:
 
     Those are quantities that are null, as templates of Helm make them, and patches.
     """
-    yield from (f"{path} was not read: it may change what is asked for" for path in found.unread)
+    yield from (f"{path} was not read: it may ask for more" for path in found.unread)
     root = f"{found.template_at}." if found.template_at else ""
     for path, value, known in _places(found, root):
         for part in ("limits", "requests") if known is _RESOURCES else ():

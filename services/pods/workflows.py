@@ -35,16 +35,21 @@ class Template(NamedTuple):
 def in_workflow(spec: Object, place: str) -> Iterator[Template]:
     """Yield the pods of an object with templates of Argo, without what Argo adds to them."""
     defaults = spec.get("templateDefaults")
-    for number, each in enumerate(items_of(spec.get("templates"))):
-        for at, template in _with_inline(each, f"{place}.templates[{number}]"):
-            merged = _merged(defaults, template) if isinstance(defaults, dict) else template
-            # Defaults for another kind of template don't apply.
-            kind = next((name for name in _KINDS if name in template), "")
-            containers = _containers(kind, merged)
-            if containers:
-                patches = [(f"{place}.{_PATCH}", spec), (f"{at}.{_PATCH}", merged)]
-                unread = tuple(path for path, part in patches if part.get(_PATCH))
-                yield Template(at, _pod(spec, merged, containers), unread)
+    templates = [
+        found
+        for number, each in enumerate(items_of(spec.get("templates")))
+        for found in _with_inline(each, f"{place}.templates[{number}]")
+    ]
+    # Objects that Argo makes of a text, in which its parameters may be.
+    of_all = [f"{at}.resource" for at, each in templates if each.get("resource")]
+    of_all += [f"{place}.{_PATCH}"] if spec.get(_PATCH) else []
+    for at, template in templates:
+        merged = _merged(defaults, template) if isinstance(defaults, dict) else template
+        # Defaults for another kind of template don't apply.
+        kind = next((name for name in _KINDS if name in template), "")
+        if containers := _containers(kind, merged):
+            unread = [*of_all, *([f"{at}.{_PATCH}"] if merged.get(_PATCH) else ())]
+            yield Template(at, _pod(spec, merged, containers), tuple(unread))
 
 
 def items_of(value: object) -> list[Any]:

@@ -167,6 +167,7 @@ def test_defaults_of_an_argo_workflow_count_and_its_patches_are_named() -> None:
         {"container": resources, "podSpecPatch": "x"},
         {"containerSet": {"containers": [{"name": "c"}]}},
         {"suspend": {}},
+        {"resource": {"manifest": "kind: Job"}},
     ]
     spec = {"templateDefaults": defaults, "podSpecPatch": "{}", "templates": templates}
     one, several = find_pods(argo("Workflow", spec))
@@ -175,9 +176,10 @@ def test_defaults_of_an_argo_workflow_count_and_its_patches_are_named() -> None:
         {"name": "main", "resources": limits["resources"] | resources["resources"]}
     ]
     assert of_one["nodeSelector"] == defaults["nodeSelector"]
-    assert one.unread == ("spec.podSpecPatch", "spec.templates[0].podSpecPatch")
+    of_all = ("spec.templates[3].resource", "spec.podSpecPatch")
+    assert one.unread == (*of_all, "spec.templates[0].podSpecPatch")
     of_several: Any = several.manifest["spec"]
-    assert (of_several["containers"], several.unread) == ([{"name": "c"}], ("spec.podSpecPatch",))
+    assert (of_several["containers"], several.unread) == ([{"name": "c"}], of_all)
 
 
 def test_an_object_within_another_may_have_a_namespace_of_its_own() -> None:
