@@ -99,7 +99,7 @@ def _documents(path: Path, file: Path) -> Iterator[Document]:
 
 
 def files_in(folder: Path) -> list[Path]:
-    """The manifests in a folder; the path itself if it is none.
+    """The manifests in and below a folder; the path itself if it is none.
 
     Raises:
         InvalidManifest: The folder can't be read, or has none.
@@ -107,14 +107,22 @@ def files_in(folder: Path) -> list[Path]:
     if folder == STDIN or not folder.is_dir():
         return [folder]
     try:
-        # As kubectl without `--recursive`: not what is in folders below.
-        manifests = sorted(path for path in folder.iterdir() if path.suffix in _SUFFIXES)
+        # A check that left out what is in folders below would pass wrongly.
+        manifests = sorted(
+            path
+            for path in folder.rglob("*")
+            if path.suffix in _SUFFIXES and not _is_hidden(path.relative_to(folder))
+        )
     except OSError as error:
         raise InvalidManifest(f"{path_label(folder)}: {error.strerror}") from error
     files = [path for path in manifests if not path.is_dir()]
     if not files:
         raise InvalidManifest(f"{path_label(folder)} has no .yaml, .yml or .json file")
     return files
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
 
 
 def _read(path: Path) -> bytes:

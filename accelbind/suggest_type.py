@@ -85,7 +85,7 @@ def suggest(root: Path, device: str, allowed: Collection[str] = ()) -> Iterator[
         yield f"  match: [{_term(tree, subject, entry, is_entry=is_entry)}]"
     yield f"  resource: {{domain: {DEVICE_DOMAIN}, name: {name}}}"
     is_vfio = str(driver) == "vfio-pci"
-    yield from _nodes(subject, usable, refused, is_entry=is_entry, is_vfio=is_vfio)
+    yield from _nodes(tree, subject, usable, refused, is_entry=is_entry, is_vfio=is_vfio)
     if len(alike) > 1:
         yield f"  each: node    # device: a pod gets {listing(alike, most=_SHOWN)} together"
     several = [name for each in usable for name in nodes[each]]
@@ -156,7 +156,13 @@ def _term(tree: SysTree, subject: Subject, entry: str, *, is_entry: bool) -> str
 
 
 def _nodes(
-    subject: Subject, classes: list[str], refused: str, *, is_entry: bool, is_vfio: bool
+    tree: SysTree,
+    subject: Subject,
+    classes: list[str],
+    refused: str,
+    *,
+    is_entry: bool,
+    is_vfio: bool,
 ) -> Iterator[str]:
     if is_entry or (subject.subsystem == "usb" and not classes):
         yield "  nodes: [{own: true}]"
@@ -167,6 +173,8 @@ def _nodes(
     else:
         why = f"{refused}; bound to vfio-pci, it is handed out as a whole"
         other = "no class has nodes of it: bind vfio-pci, or its driver"
+        if on_bus := tree.nodes_on_bus(subject.owner):
+            other = f"for its own nodes, ask for a draft of /dev/{on_bus[0]}"
         yield f"  nodes: [{{vfio: true}}]    # {why if refused else other}"
 
 

@@ -13,7 +13,7 @@ from accelbind.explain.claims import (
     explain_claims,
     read_of_cluster,
 )
-from accelbind.explain.dry_run import Denied, DryRun, NotAsked, dry_run, may_create
+from accelbind.explain.dry_run import API_SERVER, Denied, DryRun, NotAsked, dry_run, may_create
 from accelbind.misspelt import misspelt_resources
 from accelbind.survey import read_index
 from services.admission.mutate import Policy
@@ -121,9 +121,11 @@ class Asked:
 async def _ask(client: ClusterClient, pod: FoundPod, place: str) -> tuple[FoundPod, DryRun]:
     """The API server's answer, and the pod that it is about: one without parameters."""
     result = await dry_run(client, pod, place)
-    if not (isinstance(result, Denied) and pod.is_template and "{{" in result.message):
+    if not (isinstance(result, Denied) and pod.is_template and result.code == API_SERVER):
         return pod, result
     filled, parameter = _filled(pod)
+    if not parameter:
+        return pod, result
     result = await dry_run(client, filled, place)
     if not isinstance(result, NotAsked):
         text = f"{parameter}, which its controller fills in, was asked about as {_FILL}"
@@ -146,4 +148,4 @@ def _filled(pod: FoundPod) -> tuple[FoundPod, str]:
         return value
 
     filled = replace(pod, manifest=fill(pod.manifest))
-    return filled, plain(found[0]) if found else "a parameter"
+    return filled, plain(found[0]) if found else ""

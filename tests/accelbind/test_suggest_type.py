@@ -163,6 +163,11 @@ def test_a_draft_for_a_disk_controller_says_that_its_nodes_are_not_handed_out(
     assert "; bound to vfio-pci, it is handed out as a whole\n" in out
 
 
+def test_a_draft_for_a_device_with_nodes_on_a_bus_names_one(tree: DeviceTree) -> None:
+    _, out, _ = suggest(tree, "6a:01.0")
+    assert "# for its own nodes, ask for a draft of /dev/dsa/wq0.0\n" in out
+
+
 def test_a_draft_for_a_device_with_several_nodes_lists_them(tree: DeviceTree) -> None:
     folder = tree.usb("1-6", "046d:085e", "bus/usb/001/011", "189:10")
     for number in range(2):

@@ -5,7 +5,7 @@ code and hang, so the caller reads them in a step of their own (`services.proces
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import cache, cached_property, partial
 from typing import Final
@@ -169,12 +169,22 @@ class SysTree:
 
     def with_node(self, name: str) -> Subject | None:
         """The device that says that it has a node, also in a copy of sysfs without nodes."""
+        return next((each for each, node in self._with_nodes() if node == name), None)
+
+    def nodes_on_bus(self, owner: str) -> list[str]:
+        """The nodes of devices on a bus of their own that are part of a device."""
+        classes = self.class_names()
+        return sorted(
+            node
+            for each, node in self._with_nodes()
+            if each.owner == owner and each.subsystem not in classes and each.folder != owner
+        )
+
+    def _with_nodes(self) -> Iterator[tuple[Subject, str]]:
         place = "/sys/dev/char"
         for number in self.files.names_if_listable(place):
-            folder = self.files.resolve(f"{place}/{number}")
-            if folder and described_node(self.files.text(f"{folder}/uevent"))[0] == name:
-                return self._at(folder)
-        return None
+            if folder := self.files.resolve(f"{place}/{number}"):
+                yield self._at(folder), described_node(self.files.text(f"{folder}/uevent"))[0]
 
     # Attributes ----------------------------------------------------------------------------------
 

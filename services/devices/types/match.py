@@ -6,13 +6,15 @@ only for what decides, since each answer may be a read.
 
 from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from services.devices.model import Value
 from services.devices.types.model import Condition, Term
 from services.process.problem import Problem
 from services.process.text import listing, quote
 
+_IDENTITY: Final = frozenset({"vendorID", "deviceID", "subsystemID", "pciClass"})
+"""Attributes that a device keeps: one with others is not near."""
 KnownValue: TypeAlias = Value | Problem | None
 Fact: TypeAlias = Callable[[str], KnownValue]
 
@@ -47,6 +49,11 @@ def differences(term: Term, fact: Fact) -> Iterator[str]:
     wanted = term.pci.virtual_function if term.pci else None
     if wanted is not None and bool(fact("virtualFunction")) is not wanted:
         yield f"virtualFunction {_shown(not wanted)}, not {_shown(wanted)}"
+    for condition in term.where:
+        if condition.attribute in _IDENTITY and (
+            why := unmet(condition, fact(condition.attribute))
+        ):
+            yield why
 
 
 def _fits(value: KnownValue, patterns: Iterable[str]) -> bool:

@@ -32,6 +32,8 @@ def find_misses(tree: SysTree, types: Iterable[DeviceType]) -> Iterator[str]:
 
 def _why(tree: SysTree, term: Term) -> tuple[str, bool]:
     if term.path:
+        for each in tree.subjects(term):
+            return f"of {each.name}, {listing([*differences(term, tree.facts(each))])}", True
         return _of_paths(tree, term.path)
     texts, is_near = [], False
     if term.class_:

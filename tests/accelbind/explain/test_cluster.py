@@ -245,8 +245,10 @@ async def test_each_name_of_a_container_becomes_what_its_own_mapping_stands_for(
         f"  container c: {names['gpu']}: 1 becomes {resources}",
         f"  container c: {names['pair']}: 1 becomes claim pair-0",
         f"  container c: {names['nic']}: 1 becomes claim nic-0",
-        f"  container c: {names['unknown']}: 1 becomes {resources}, claim nic-0, claim pair-0,"
-        " together with the other names",
+        (
+            f"  container c: {names['unknown']}: 1 becomes {resources}, claim nic-0, claim pair-0,"
+            " together with the other names"
+        ),
     ]
 
 

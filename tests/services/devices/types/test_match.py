@@ -12,6 +12,7 @@ from services.devices.types.match import is_named, mismatch
 from services.devices.types.misses import find_misses
 from simulator.devices import DeviceTree
 from tests.services.devices.types.making import type_of
+from tests.services.devices.types.test_provider import NumberedFiles
 
 CARD: dict[str, Value] = {
     "class": "pci",
@@ -81,8 +82,8 @@ def test_a_serial_number_is_read_of_one_device_after_the_other() -> None:
         ({"attribute": "numaNode", "min": 2, "max": 3}, "numaNode is 1, not from 2 to 3"),
         ({"attribute": "numaNode", "min": 1, "max": 1}, None),
         ({"attribute": "numaNode", "min": 0}, None),
-        ({"attribute": "pciClass", "glob": "12*"}, None),
-        ({"attribute": "pciClass", "glob": "03*"}, 'pciClass is "120000", not 03*'),
+        ({"attribute": "kernelName", "glob": "0000:*"}, None),
+        ({"attribute": "kernelName", "glob": "x*"}, 'kernelName is "0000:b1:00.5", not x*'),
         ({"attribute": "virtualFunction", "equals": False}, "virtualFunction is true, not false"),
         ({"attribute": "usbSerial", "equals": "a"}, 'usbSerial is missing, not "a"'),
     ],
@@ -174,6 +175,18 @@ def test_the_nearest_miss_is_named(tree: SysTree, match: dict[str, Any], text: s
     nodes = [{"class": "x"}] if {*match} == {"pci"} else [{"own": True}]
     (miss,) = find_misses(tree, [type_of({"match": [match], "nodes": nodes})])
     assert miss.startswith(f"device type t matches nothing: {text}")
+
+
+def test_a_path_to_a_device_with_other_ids_is_no_match(tmp_path: Path) -> None:
+    made = DeviceTree(tmp_path)
+    made.entry(made.pci("0000:01:00.0", "1e60:2864"), "media", "media0", "235:0")
+    tree = SysTree(NumberedFiles(tmp_path))
+    made.file("dev/media0", "235:0")
+    ids = [{"attribute": "vendorID", "equals": "046d"}]
+    of = type_of({"match": [{"path": ["/dev/media*"], "where": ids}]})
+    (miss,) = find_misses(tree, [of])
+    assert miss.endswith('of media0, vendorID is "1e60", not "046d"')
+    assert mismatch(of.spec.match, tree.facts(tree.subjects(of.spec.match[0])[0])) == ""
 
 
 def test_of_several_terms_those_with_something_alike_are_named(tree: SysTree) -> None:
