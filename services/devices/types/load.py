@@ -58,7 +58,7 @@ class LoadedTypes:
 def load_types(
     folder: Path, *, domains: tuple[str, ...] = (), allowed: Collection[str] = SETTINGS
 ) -> LoadedTypes:
-    """Read the device types of a folder; `domains` and `allowed` are as for `parse`.
+    """Read the device types of a folder; `domains` and `allowed` are as for `find_problems`.
 
     Raises:
         ExternalFailure: The folder doesn't exist or can't be listed.
@@ -160,7 +160,7 @@ def _parse(
             for line, each in zip(lines, problems, strict=True)
         ]
         return sorted(found, key=lambda each: each.line)
-    return parse(document.value, domains=domains, allowed=allowed)
+    return parse(document.value)
 
 
 def _line_of(content: bytes, field: str) -> int:

@@ -43,23 +43,16 @@ _WHERE: Final = re.compile(r"(?P<what>.*?)(?: - at `\$(?P<at>[^`]*)`)?", re.DOTA
 _OWN_FIELD: Final = re.compile(r"(?P<field>(?:\.[A-Za-z]+(?:\[\d+\])?)+): (?P<text>.*)", re.DOTALL)
 
 
-def parse(
-    value: object, *, domains: tuple[str, ...] = (), allowed: Collection[str] = SETTINGS
-) -> DeviceType:
-    """A device type; with `domains`, its resource must be in one of them.
-
-    `allowed` are words of the plugin's setting about nodes.
+def parse(value: object) -> DeviceType:
+    """A device type.
 
     Raises:
         InvalidType: It can't be used.
     """
     try:
-        parsed = msgspec.convert(value, DeviceType)
+        return msgspec.convert(value, DeviceType)
     except msgspec.ValidationError as error:
         raise _invalid(str(error))[0] from error
-    for problem in _of_node(parsed, domains, allowed):
-        raise problem
-    return parsed
 
 
 def _of_node(
@@ -96,10 +89,12 @@ _LONGEST: Final = 400
 def find_problems(
     value: object, *, domains: tuple[str, ...] = (), allowed: Collection[str] = SETTINGS
 ) -> list[InvalidType]:
-    """Return what is wrong with a device type: with each of its fields, or with the whole."""
-    found = _of_struct(value, DeviceType, "") or [
-        *_of_node(msgspec.convert(value, DeviceType), domains, allowed)
-    ]
+    """Return what is wrong with a device type: with each of its fields, or with the whole.
+
+    With `domains`, its resource must be in one of them; `allowed` are words of the plugin's setting
+    about nodes.
+    """
+    found = _of_struct(value, DeviceType, "") or [*_of_node(parse(value), domains, allowed)]
     return found[:_MOST]
 
 

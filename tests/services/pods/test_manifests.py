@@ -161,10 +161,10 @@ def test_all_templates_of_argo_are_found(kind: str, spec: object, places: list[s
 
 def test_defaults_of_an_argo_workflow_count_and_its_patches_are_named() -> None:
     limits: Any = {"resources": {"limits": {"a/b": 1}}}
-    defaults = {"container": limits, "script": limits, "nodeSelector": {"a": "b"}}
+    defaults = {"container": limits, "script": limits, "nodeSelector": {"a": "b"}, "volumes": []}
     resources = {"resources": {"requests": {"cpu": 1}}}
     templates = [
-        {"container": resources, "podSpecPatch": "x"},
+        {"container": resources, "podSpecPatch": "x", "volumes": [{"name": "v"}]},
         {"containerSet": {"containers": [{"name": "c"}]}},
         {"suspend": {}},
         {"resource": {"manifest": "kind: Job"}},
@@ -175,7 +175,7 @@ def test_defaults_of_an_argo_workflow_count_and_its_patches_are_named() -> None:
     assert of_one["containers"] == [
         {"name": "main", "resources": limits["resources"] | resources["resources"]}
     ]
-    assert of_one["nodeSelector"] == defaults["nodeSelector"]
+    assert (of_one["nodeSelector"], of_one["volumes"]) == ({"a": "b"}, [{"name": "v"}])
     of_all = ("spec.templates[3].resource", "spec.podSpecPatch")
     assert one.unread == (*of_all, "spec.templates[0].podSpecPatch")
     of_several: Any = several.manifest["spec"]
