@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import os
 import socket
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ import msgspec
 
 from plugin.settings import PluginSettings
 from services.devices.dra import DRIVER
-from services.kubelet.sockets import PLUGIN_SOCKET, dra_socket, plugins_folder
+from services.kubelet.sockets import MAX_SOCKET_PATH, PLUGIN_SOCKET, dra_socket, plugins_folder
 from services.node.table import Table
 from services.process.errors import ExternalFailure
 from services.process.json import UNREADABLE
@@ -82,6 +83,8 @@ def served_folder(kubelet_dir: Path) -> Path | None:
 
 
 def _is_served(path: Path) -> bool:
+    if len(os.fsencode(path)) > MAX_SOCKET_PATH:  # nobody can serve there
+        return False
     # A plugin that was killed leaves its sockets behind.
     absent = (ConnectionRefusedError, FileNotFoundError)
     with contextlib.suppress(*absent), socket.socket(socket.AF_UNIX) as probe:

@@ -37,8 +37,8 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("paths", "names"),
     [
-        (["folder"], ["c1", "c2"]),
-        (["b.json", "-", "folder", "a.yaml"], ["b", "in", "c1", "c2", "a"]),
+        (["folder"], ["d", "c1", "c2"]),
+        (["b.json", "-", "folder", "a.yaml"], ["b", "in", "d", "c1", "c2", "a"]),
     ],
 )
 @pytest.mark.usefixtures("files")
