@@ -37,6 +37,9 @@ _GAP = 2
 _SHOWN = 27
 """Characters of a name in the digest: on 80 columns, all three stand side by side."""
 
+_RESOURCE = 31
+"""Characters of a resource's name in the table of nodes: one line each."""
+
 _TRY = (
     "kubectl get pods -A",
     "accelbind doctor",
@@ -105,14 +108,13 @@ def processes(parts: Sequence[Part], *, verbose: bool) -> RenderableType:
 
 def nodes(found: Sequence[tuple[NodePlan, Json]]) -> RenderableType:
     table = _table("node", "mode", "cards", "resource", "devices")
-    table.columns[3].no_wrap = False  # the one that is folded
     table.columns[4].justify = "right"
     for plan, node in found:
         cards = f"{len(plan.cards)} x {plan.driver}" if plan.cards else "none"
         first = (Text(plan.name, style="bold"), plan.mode, cards)
         offered = sorted(capacity(node).items()) + sorted(plan.others.items())
         for name, devices in offered or [("none", 0)]:
-            table.add_row(*first, Text(name), str(devices))
+            table.add_row(*first, Text(clip(name, _RESOURCE)), str(devices))
             first = (Text(), "", "")
     return table
 
