@@ -1,7 +1,8 @@
 """The kubelet stand-in as a process: `python -m simulator.kubelet --dir DIR --node-name NAME`.
 
 SIGTERM and SIGINT end it, leaving what a real kubelet leaves: its sockets, its checkpoint and
-the log folders of pods. SIGHUP restarts the kubelet within the process, as a plugin sees it.
+the log folders of pods. SIGHUP restarts the kubelet within the process, as a plugin sees it,
+SIGUSR1 restarts all containers.
 """
 
 import argparse
@@ -49,7 +50,9 @@ async def run(flags: argparse.Namespace) -> None:
         flags.dir.absolute(), node_name=flags.node_name, retry_seconds=flags.retry_seconds
     )
     hangup = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hangup.set)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGHUP, hangup.set)
+    loop.add_signal_handler(signal.SIGUSR1, kill_containers, kubelet)
     with stop_signals() as stop:
         async with kubelet:
             await first_of(
@@ -95,6 +98,12 @@ async def restart(kubelet: KubeletStandIn, hangup: asyncio.Event) -> None:
         await hangup.wait()
         hangup.clear()
         await kubelet.restart()
+
+
+def kill_containers(kubelet: KubeletStandIn) -> None:
+    """End all containers that run; they start again."""
+    for each in (container for pod in kubelet.pods for container in pod if container.running):
+        each.killed.set()
 
 
 def main(arguments: Sequence[str]) -> int:
