@@ -120,17 +120,15 @@ class Asked:
 
 async def _ask(client: ClusterClient, pod: FoundPod, place: str) -> tuple[FoundPod, DryRun]:
     """The API server's answer, and the pod that it is about: one without parameters."""
-    result = await dry_run(client, pod, place)
-    if not (isinstance(result, Denied) and pod.is_template and result.code == API_SERVER):
-        return pod, result
+    first = await dry_run(client, pod, place)
+    if not (isinstance(first, Denied) and pod.is_template and first.code == API_SERVER):
+        return pod, first
     filled, parameter = _filled(pod)
-    if not parameter:
+    result = await dry_run(client, filled, place) if parameter else first
+    if result == first or isinstance(result, NotAsked):
         return pod, result
-    result = await dry_run(client, filled, place)
-    if not isinstance(result, NotAsked):
-        text = f"{parameter}, which its controller fills in, was asked about as {_FILL}"
-        result = replace(result, warnings=(*result.warnings, text))
-    return filled, result
+    text = f"{parameter}, which its controller fills in, was asked about as {_FILL}"
+    return filled, replace(result, warnings=(*result.warnings, text))
 
 
 def _filled(pod: FoundPod) -> tuple[FoundPod, str]:
