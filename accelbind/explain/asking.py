@@ -56,7 +56,7 @@ class Asked:
 
     async def on_cluster(self, client: ClusterClient) -> list[Answer]:
         """Ask an API server about the pods. Raises ClusterError if it does not say."""
-        index, problem = await self._read_index(client)
+        index, unreadable = await self._read_index(client)
         allowed = {place: await may_create(client, place) for place in {*self.places}}
         answers = []
         for pod, place in zip(self.pods, self.places, strict=True):
@@ -67,9 +67,10 @@ class Asked:
             if not isinstance(result, NotAsked):
                 answer = answered(asked, place, result, index or EMPTY_INDEX, self.policy)
                 answer = replace(answer, found=pod)
-            elif index is not None:
+            elif index is not None and place not in unreadable:
                 answer = self._evaluated(pod, place, index, result.reason)
             else:
+                problem = unreadable.get(place) or next(iter(unreadable.values()))
                 self.unanswered.append(f"{pod.label}: {result.reason}, and {problem}")
                 continue
             answers.append(answer)
@@ -79,16 +80,33 @@ class Asked:
             return answers
         templates, objects = await read_of_cluster(client, answers, self.claims)
         claims = [*templates, *self.claims]
-        return [self._completed(each, index, claims, objects) for each in answers]
+        return [
+            each if each.namespace in unreadable else self._completed(each, index, claims, objects)
+            for each in answers
+        ]
 
-    async def _read_index(self, client: ClusterClient) -> tuple[MappingIndex | None, str]:
-        """The mappings that say more of the answers; None and the reason if there are none."""
+    async def _read_index(
+        self, client: ClusterClient
+    ) -> tuple[MappingIndex | None, dict[str, str]]:
+        """The mappings that say more of the answers, and why those of some namespaces don't.
+
+        Without names that all namespaces share, there are none.
+        """
         try:
-            return await read_index(client, self.namespaces), ""
+            return await read_index(client, self.namespaces), {}
         except BadStatus as error:
             if error.status not in (FORBIDDEN, NOT_FOUND):
                 raise
-            return None, str(error)
+        unreadable: dict[str, str] = {}
+        for namespace in self.namespaces:
+            try:
+                await read_index(client, [namespace])
+            except BadStatus as error:
+                unreadable[namespace] = str(error)
+        readable = [each for each in self.namespaces if each not in unreadable]
+        if not readable or self.policy.shared_namespace in unreadable:
+            return None, unreadable
+        return await read_index(client, readable), unreadable
 
     def _evaluated(self, pod: FoundPod, place: str, index: MappingIndex, why: str = "") -> Answer:
         one = explain_pod(pod, index, self.policy, namespace=place)

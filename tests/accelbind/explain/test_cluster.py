@@ -360,12 +360,17 @@ async def test_a_parameter_that_a_controller_fills_in_is_no_refusal(explain: Exp
         assert (done.returncode, "fills in" in done.stdout) == (1, False)
 
 
-async def test_pods_without_an_answer_take_none_from_the_others(explain: Explain) -> None:
+@pytest.mark.parametrize(
+    ("allowed", "denied"), [("default", "fpga.intel.com"), ("", "/other/acceleratorfunctions")]
+)
+async def test_pods_without_an_answer_take_none_from_the_others(
+    explain: Explain, allowed: str, denied: str
+) -> None:
     def answer(request: Request) -> Json | int | None:
-        if "fpga.intel.com" in request.path:
+        if denied in request.path:
             return 403
         there = request.path == REVIEWS and json.loads(request.body)["spec"]["resourceAttributes"]
-        return {"status": {"allowed": there["namespace"] == "default"}} if there else None
+        return {"status": {"allowed": there["namespace"] == allowed}} if there else None
 
     other = pod() | {"metadata": {"name": "q", "namespace": "other"}}
     pods = {"apiVersion": "v1", "kind": "List", "items": [pod(), other]}
