@@ -58,7 +58,7 @@ def file_option(*flags: str, text: str, metavar: str = "FILE") -> Any:  # noqa: 
 
 def manifests_option(*flags: str, text: str) -> Any:  # noqa: ANN401 - the same
     """An option for manifests, which can be repeated; `accelbind.manifests` reads them."""
-    where = "A file, a folder (without its subfolders) or - for stdin; repeat it for more."
+    where = "A file, a folder with its subfolders or - for stdin; repeat it for more."
     return file_option(*flags, text=f"{text} {where}")
 
 

@@ -85,10 +85,12 @@ def served_folder(kubelet_dir: Path) -> Path | None:
 def _is_served(path: Path) -> bool:
     if len(os.fsencode(path)) > MAX_SOCKET_PATH:  # nobody can serve there
         return False
-    # A plugin that was killed leaves its sockets behind.
-    absent = (ConnectionRefusedError, FileNotFoundError)
-    with contextlib.suppress(*absent), socket.socket(socket.AF_UNIX) as probe:
+    with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(CONNECT_SECONDS)
-        probe.connect(str(path))
-        return True
-    return False
+        try:
+            probe.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError, NotADirectoryError):
+            return False  # a plugin that was killed leaves its sockets behind
+        except OSError:  # this user may not ask it, or it is too busy to accept
+            return True
+    return True

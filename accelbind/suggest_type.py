@@ -105,9 +105,8 @@ def _find(tree: SysTree, device: str, allowed: Collection[str]) -> Subject:
         found = (
             [each for each in found if each.folder]
             or [each for each in (tree.with_node(device.removeprefix("/dev/")),) if each]
-            or [
-                each for each in found if tree.files.node_number(each.name)
-            ]  # only its path names it
+            # Only its path names it.
+            or [each for each in found if tree.files.node_number(each.name)]
         )
     else:
         device = device.lower()

@@ -15,7 +15,7 @@ from services.mappings.model import Mapping as OneMapping
 from services.pods.known_fields import manifest_problems, unread_parts
 from services.pods.manifests import FoundPod
 from services.pods.reasons import ReviewReason
-from services.pods.workflows import Object
+from services.process.objects import Object
 from services.process.problem import Problem
 from services.process.text import plain, words
 

@@ -20,8 +20,8 @@ from services.kube.client import (
 )
 from services.kube.lists import decode, decode_object
 from services.pods.manifests import FoundPod
-from services.pods.workflows import Object
 from services.process.json import UNREADABLE
+from services.process.objects import Object
 from services.process.text import plain, words
 
 _WHAT: Final = "the dry run of a pod"

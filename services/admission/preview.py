@@ -16,8 +16,8 @@ from services.pods.pod import ContainerRef, decode_pod
 from services.pods.reasons import ReviewReason
 from services.pods.refusals import Refusals
 from services.pods.requests import read_count, requesting_containers
-from services.pods.workflows import Object
 from services.process.errors import InvalidManifest, InvalidReview
+from services.process.objects import Object
 from services.process.text import plain
 
 

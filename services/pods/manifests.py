@@ -12,10 +12,10 @@ from typing import Final
 import msgspec
 
 from services.pods.pod import Pod, decode_pod
-from services.pods.workflows import Object, Template, in_workflow, items_of
+from services.pods.workflows import Template, in_workflow, items_of
 from services.process.errors import InvalidManifest, InvalidReview
 from services.process.json import UNREADABLE
-from services.process.objects import group_of, is_kind
+from services.process.objects import Object, group_of, is_kind
 from services.process.text import plain
 
 _APPS = ("apps", "extensions")

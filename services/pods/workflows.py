@@ -4,11 +4,10 @@ Source: https://argo-workflows.readthedocs.io/en/latest/fields/#template
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
+from services.process.objects import Object
 from services.process.text import words
-
-Object: TypeAlias = dict[str, object]
 
 _SHARED: Final = words(
     "affinity nodeSelector priorityClassName schedulerName securityContext serviceAccountName"
@@ -46,7 +45,7 @@ def in_workflow(spec: Object, place: str) -> Iterator[Template]:
     for at, template in templates:
         merged = _merged(defaults, template) if isinstance(defaults, dict) else template
         # Defaults for another kind of template don't apply.
-        kind = next((name for name in _KINDS if name in template), "")
+        kind = next((name for name in _KINDS if isinstance(template.get(name), dict)), "")
         if containers := _containers(kind, merged):
             unread = [*of_all, *([f"{at}.{_PATCH}"] if merged.get(_PATCH) else ())]
             yield Template(at, _pod(spec, merged, containers), tuple(unread))
@@ -85,9 +84,9 @@ def _merged(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, An
 
 
 def _containers(kind: str, template: Mapping[str, Any]) -> list[Any]:
-    main = template.get(kind)
-    if not isinstance(main, dict):
+    if not kind:
         return []
+    main = template[kind]
     if kind == "containerSet":
         return items_of(main.get("containers"))
     own = {key: each for key, each in main.items() if key != "source"}

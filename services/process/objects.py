@@ -1,6 +1,9 @@
-"""Which kind of Kubernetes object a manifest is: kinds of several groups may have one name."""
+"""Objects of Kubernetes as decoded from JSON, and which kind one is: several groups may have it."""
 
 from collections.abc import Mapping
+from typing import TypeAlias
+
+Object: TypeAlias = dict[str, object]
 
 
 def is_kind(obj: object, kind: str, *groups: str) -> bool:

@@ -178,8 +178,8 @@ class Programmer:
             unbound = Card("", address, PciFunction(address), fme=None)
             with self._locked(unbound):
                 rebinding.bind_card(self._root, address)
-                ports = rebinding.ports_afterwards(self._scan, unbound)
-                return tuple(each.name for each in ports)
+                ports = rebinding.ports_afterwards(self._scan, unbound, 1)
+                return rebinding.enabled_ports(self._root, ports)
         card = find_card(inventory, device)
         rebinding.require_no_virtual_functions(self._root, card)
         try:
@@ -189,16 +189,13 @@ class Programmer:
                 inventory = self._scan()
                 require(inventory)
                 found = find_card(inventory, device)
-                ports = self._bind_anew(found)
-                for each in ports:
-                    rebinding.require_enabled(self._root, each)
-                return tuple(each.name for each in ports)
+                return rebinding.enabled_ports(self._root, self._bind_anew(found))
         finally:
             rebinding.announce_change(self._root, card)  # it leaves no longer
 
     def _bind_anew(self, card: Card) -> list[PortPlace]:
         rebinding.rebind_card(self._root, self._scan(), card, self._calls)
-        return rebinding.ports_afterwards(self._scan, card)
+        return rebinding.ports_afterwards(self._scan, card, len(card.ports))
 
     def _program(self, session: PortSession, engine: EnginePlace, image: Image) -> tuple[str, ...]:
         check_not_released(session.place, engine)

@@ -6,7 +6,7 @@ It is the only way to enable a port that the driver keeps disabled. Their names 
 import errno
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
@@ -136,12 +136,12 @@ def announce_change(root: Path, card: Card) -> None:
         (root / "sys/bus/pci/devices" / card.address / "uevent").write_text("change")
 
 
-def ports_afterwards(scan: Callable[[], Inventory], card: Card) -> list[PortPlace]:
-    """The ports of the card that is now in a card's place, once they are back."""
+def ports_afterwards(scan: Callable[[], Inventory], card: Card, expected: int) -> list[PortPlace]:
+    """The ports of the card that is now in a card's place, once as many as expected are there."""
     deadline = time.monotonic() + REBIND_SECONDS
     while True:  # udev and the drivers of its parts may take a moment
         ports = _ports_at(scan(), card)
-        is_whole = len(ports) >= len(card.ports) and all(each.port.afu_id for each in ports)
+        is_whole = len(ports) >= expected and all(each.port.afu_id for each in ports)
         if is_whole or time.monotonic() > deadline:
             return ports
         time.sleep(_REBIND_INTERVAL)
@@ -154,6 +154,15 @@ def require_enabled(root: Path, place: PortPlace) -> None:
             f"{place.name} is still disabled after its driver was bound anew, as when the card does"
             " not acknowledge the port's reset: see dmesg, then reset the card or its power"
         )
+
+
+def enabled_ports(root: Path, ports: Iterable[PortPlace]) -> tuple[str, ...]:
+    """The names of ports; raises as `require_enabled`."""
+    names = []
+    for each in ports:
+        require_enabled(root, each)
+        names.append(each.name)
+    return tuple(names)
 
 
 def _ports_at(inventory: Inventory, card: Card) -> list[PortPlace]:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import socket
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,10 @@ import pytest
 from accelbind.doctor.command import NODE
 from accelbind.doctor.model import Check, Line, Result, failed, ok, run_check
 from accelbind.doctor.node import Node, check_devices
+from accelbind.plain_port import served_folder
+from services.devices.dra import DRIVER
 from services.devices.model import PluginMode
+from services.kubelet.sockets import dra_socket
 from services.process.errors import KubeletError
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack
@@ -49,8 +52,19 @@ def listening(path: Path) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with closing(socket.socket(socket.AF_UNIX)) as server:
         server.bind(str(path))
-        server.listen()
+        server.listen(1)
         yield
+
+
+def test_a_plugin_that_is_too_busy_to_accept_serves_all_the_same(short_dir: Path) -> None:
+    path = dra_socket(short_dir, DRIVER)
+    assert served_folder(short_dir) is None
+    with listening(path), ExitStack() as waiting:
+        for _ in range(4):  # more than it lets wait
+            client = waiting.enter_context(socket.socket(socket.AF_UNIX))
+            client.setblocking(False)
+            client.connect_ex(str(path))
+        assert served_folder(short_dir) == path.parent
 
 
 @pytest.mark.parametrize("mode", [PluginMode.AF, PluginMode.UNITS])
