@@ -11,19 +11,17 @@ changed annotation counts at the next start.
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import structlog
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry, Gauge
 
 from services.devices.model import PluginMode
 from services.kube.client import ClusterClient, requested_pause
 from services.kube.nodes import node_annotations
 from services.names import DOMAIN
-from services.node.metrics import gauge
 from services.process.errors import ClusterError
 from services.process.outage import Outage
 from services.process.retry import Backoff
@@ -105,24 +103,25 @@ async def ask_until_answered(connection: ClusterClient, node: str) -> Mapping[st
             return annotations
 
 
-@dataclass(eq=False)
-class ModeCollector(Collector):
-    """The node's mode."""
+class ModeMetrics:
+    """Shows the node's mode in a registry."""
 
-    choice: ModeChoice
-
-    def collect(self) -> Iterator[Metric]:
-        """The families, one after the other."""
-        choice = self.choice
-        yield gauge(
-            "node_mode",
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._mode = Gauge(
+            "accelbind_node_mode",
             "The node's mode, and who says so (annotation, flag, or last: what was served last"
             " counts until the API server answers); always 1.",
             ("mode", "source"),
-            {(choice.mode.value, choice.source): 1},
+            registry=registry,
         )
-        yield GaugeMetricFamily(
+        self._invalid = Gauge(
             "accelbind_node_mode_annotation_invalid",
             "Whether the node's annotation names no mode, so that the one before is kept: 1 or 0.",
-            value=bool(choice.error),
+            registry=registry,
         )
+
+    def show(self, choice: ModeChoice) -> None:
+        """Show this mode from now on."""
+        self._mode.clear()
+        self._mode.labels(choice.mode.value, choice.source).set(1)
+        self._invalid.set(bool(choice.error))

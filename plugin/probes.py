@@ -58,17 +58,22 @@ class Probes:
         face, holders, problems = self.face, _NOBODY, [*self._waits_for]
         if face is not None:
             holders, unknown = await face.holders()
-            inventory = face.node.state.inventory
+            inventory = face.node.state.ledger.inventory
             problems += self._process.files.errors
             problems += map(advised, inventory.problems if inventory else ())
             problems += unknown
-        offered = rows(face.node.state.advertised, holders) if face else ()
+        offered = rows(face.node.state.ledger.offer, holders) if face else ()
         source = SOURCES[self._settings.api]
         table = self._settings.table(self.mode, source, offered, problems, self._version)
         # While another plugin serves here, or a read hangs, an empty table says nothing.
-        has_scanned = face is not None and face.node.state.inventory is not None
+        has_scanned = face is not None and face.node.state.ledger.inventory is not None
         status = HTTPStatus.OK if has_scanned else HTTPStatus.SERVICE_UNAVAILABLE
         return status, msgspec.json.encode(table)
+
+    async def read_sensors(self) -> None:
+        """Read the sensors of cards, for the scrape that follows."""
+        if self.face is not None:
+            await self.face.node.collector.read_sensors()
 
     @property
     def _waits_for(self) -> list[str]:
@@ -76,9 +81,9 @@ class Probes:
         if self.face is None:
             return [self._process.folder.lock.waits_for or FIRST_SCAN]
         state = self.face.node.state
-        if state.scan_error:
-            return [state.scan_error]
-        return [FIRST_SCAN] if state.inventory is None else []
+        if state.ledger.error:
+            return [state.ledger.error]
+        return [FIRST_SCAN] if state.ledger.inventory is None else []
 
 
 _NOBODY: Final[Holders] = {}

@@ -16,7 +16,7 @@ from plugin.device_plugin.face import DevicePlugin
 from plugin.dra.face import DraDriver, written_folders
 from plugin.mode import (
     ModeChoice,
-    ModeCollector,
+    ModeMetrics,
     ask_once,
     ask_until_answered,
     choose,
@@ -106,13 +106,15 @@ class Plugin:
             version=version,
         )
         self.probes = Probes(settings, process)
-        self.mode = ModeCollector(ModeChoice(settings.mode, "flag"))
+        self.mode = ModeChoice(settings.mode, "flag")
         self._connection = connection
         self._last_mode: PluginMode | None = None
         self._is_asking = False
         """Whether the API server has not returned the node's annotations yet."""
+        self._mode_metrics = None
         if settings.api is Api.DEVICE_PLUGIN:
-            process.registry.register(self.mode)
+            self._mode_metrics = ModeMetrics(process.registry)
+            self._mode_metrics.show(self.mode)
 
     @property
     def face(self) -> Face | None:
@@ -128,7 +130,7 @@ class Plugin:
         # Probes answer from the start, also while this plugin waits for the lock.
         settings, folder = self.settings, self.process.folder
         server = MetricsServer(
-            self.process.registry, self.probes.routes, before_scrape=self._read_sensors
+            self.process.registry, self.probes.routes, before_scrape=self.probes.read_sensors
         )
         await server.start(settings.metrics_host, settings.metrics_port)
         try:
@@ -163,13 +165,9 @@ class Plugin:
         if reason == ANOTHER_MODE:
             raise ClusterError(
                 "the API server didn't answer when this plugin began to serve, and says now that"
-                f" the node has mode {self.mode.choice.mode}: only a restarted plugin serves in it"
+                f" the node has mode {self.mode.mode}: only a restarted plugin serves in it"
             )
         log.info("plugin ended")
-
-    async def _read_sensors(self) -> None:
-        if self.face is not None:
-            await self.face.node.collector.read_sensors()
 
     async def _run_tasks(self, stop: asyncio.Event) -> str:
         """Run the tasks of the process; return why it ends."""
@@ -204,7 +202,7 @@ class Plugin:
             self._record("plugin", EventReason.SECOND_PLUGIN, text)
         await folder.until(lambda: lock.is_active)
         if self.settings.api is Api.DRA:
-            self.mode.choice = ModeChoice(self.settings.dra_mode, "flag")
+            self.mode = ModeChoice(self.settings.dra_mode, "flag")
         elif self._connection is not None:
             self._last_mode = await self._read_last_mode()
             self._decide(await ask_once(self._connection, self.settings.node_name))
@@ -225,9 +223,14 @@ class Plugin:
         configured, last = self.settings.mode, self._last_mode
         self._is_asking = annotations is None
         if annotations is None:
-            self.mode.choice = without_annotation(configured, last)
+            now = without_annotation(configured, last)
+        else:
+            now = choose(configured, last, annotations)
+        self.mode = now
+        if self._mode_metrics is not None:
+            self._mode_metrics.show(now)
+        if annotations is None:
             return
-        now = self.mode.choice = choose(configured, last, annotations)
         if now.error:
             log.warning("the node's annotation is not understood", reason=now.error)
             self._record("mode", EventReason.MODE_ANNOTATION_INVALID, now.error)
@@ -242,7 +245,7 @@ class Plugin:
     async def _serve(self, stop: asyncio.Event) -> str:
         """Serve until one of the ends has come, and return its name."""
         face = self.probes.face = self._face()
-        self.probes.mode = self.mode.choice.mode
+        self.probes.mode = self.mode.mode
         async with asyncio.TaskGroup() as group:
             running = group.create_task(face.run())
             reason = await first_of(self._ends(stop))
@@ -250,7 +253,7 @@ class Plugin:
         return reason
 
     def _face(self) -> Face:
-        settings, process, choice = self.settings, self.process, self.mode.choice
+        settings, process, choice = self.settings, self.process, self.mode
         if settings.api is Api.DRA:
             if self._connection is None:
                 raise ClusterError("--api dra needs an API server: set --api-server")
@@ -260,7 +263,7 @@ class Plugin:
 
     async def _until_another_mode(self, connection: ClusterClient) -> None:
         """Ask for the annotations until they are known; return if they name another mode."""
-        served = self.mode.choice.mode
+        served = self.mode.mode
         self._decide(await ask_until_answered(connection, self.settings.node_name))
-        if self.mode.choice.mode is served:
+        if self.mode.mode is served:
             await asyncio.Event().wait()

@@ -34,6 +34,16 @@ REGION_PREFIX = f"{DOMAIN}/region-"
 UNIT_RESOURCE = "b-com.com/accelerator"
 """The full resource name in the modes that count identical units."""
 
+UNIT_VARIABLES = ("ACCELERATOR_UNITS", "ACCELERATOR_DEVICES")
+"""The variables of units. The b<>com plugin's README says the first, its code sets the second;
+workloads read either."""
+
+ADDRESS_VARIABLE = "ACCELBIND_{RESOURCE}"
+"""The PCI addresses of the devices that a container has of a resource, in their order; that one's
+name, without its domain, is in capitals, with `_` for what no variable's name can have."""
+
+_NOT_IN_A_VARIABLE = re.compile(r"[^A-Z0-9]")
+
 INTERFACE_LENGTHS = range(8, 33)
 """How many hex digits an interface id may have; hardware reports 32."""
 
@@ -188,3 +198,10 @@ def dns_label(text: str) -> str:
 def dra_name(of: str, device_id: str) -> str:
     """The name of a type's device in DRA."""
     return dns_label(f"{of}-{device_id}")
+
+
+def resource_variable(resource: str) -> str:
+    """The variable that gives a container the PCI addresses behind a resource."""
+    # A container can have several resources, and the kubelet keeps one variable of a name.
+    name = resource.rpartition("/")[2].upper()
+    return ADDRESS_VARIABLE.format(RESOURCE=_NOT_IN_A_VARIABLE.sub("_", name))

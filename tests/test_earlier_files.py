@@ -8,9 +8,9 @@ import pytest
 from plugin.dra.book import ClaimBook, ClaimEntry
 from plugin.dra.claims import ClaimRef, Share
 from plugin.dra.wants import Kind, Want
+from services.bitstreams.model import UserClock
 from services.devices.model import PluginMode
 from services.node.last_mode import last_mode
-from services.programming.clock import UserClock
 from services.programming.records import PortRecord, PortRecords
 
 BOOT = "cafe0f5e-53a4-4f9c-8d0d-1d8a3c1b7a11"

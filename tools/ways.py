@@ -2,8 +2,8 @@
 
 Each process runs in a child that notes the module of every function that is called, except while
 modules are imported. The stand-ins for API server, kubelet and drivers run in this process and
-don't count. Nor do `services.process`, which every module uses, and what loops beside the way do
-meanwhile, such as checking the kubelet's folder (`BESIDE`).
+don't count. Nor do `services.process`, which every module uses, generated stubs, and what loops
+beside the way do meanwhile, such as checking the kubelet's folder (`BESIDE`).
 """
 
 import asyncio
@@ -35,6 +35,7 @@ from simulator.polling import poll_until
 
 PRODUCT: Final = ("accelbind.", "certs.", "plugin.", "services.", "webhook.")
 HELPERS: Final = ("services.process.",)
+GENERATED: Final = ("_pb2", "_pb2_grpc")
 BESIDE: Final = (
     *("kubelet", "node", "holders", "repairs", "cdi", "mode", "state", "folders", "mappings"),
     "readiness",
@@ -61,7 +62,8 @@ def child(main: str, out: str, *arguments: str) -> int:
             entered.add(name)
 
     def write(*_: object) -> None:
-        names = sorted(each for each in entered if not each.startswith(HELPERS))
+        own = {each for each in entered if not each.startswith(HELPERS)}
+        names = sorted(each for each in own if not each.endswith(GENERATED))
         Path(f"{out}.new").write_text("\n".join(names))
         Path(f"{out}.new").rename(out)
 

@@ -33,7 +33,6 @@ from plugin.settings import PluginSettings
 from services.bitstreams.storage import read_bitstream
 from services.devices.hardware.scan import scan
 from services.devices.model import Card, Inventory, PluginMode
-from services.devices.topology import lock_of
 from services.process.blocking import BlockingCalls
 from services.process.errors import InvalidSettings
 from services.programming.error_registers import clear_device_errors
@@ -326,7 +325,7 @@ def clear_errors(
         place = find_device(scan(root), device)
         calls = context.obj.driver_calls or KERNEL
         opened = port_session(root, place, calls) if isinstance(place, PortPlace) else nullcontext()
-        locks, card = settings.state_dir / LOCKS, lock_of(place.card)
+        locks, card = settings.state_dir / LOCKS, place.card.lock
         with card_lock(locks, card, seconds=timeout / 2), opened:
             cleared = clear_device_errors(DeviceFiles(root, place), place)
         return place.name, [show.cleared_register(place.name, each) for each in cleared]

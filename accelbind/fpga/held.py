@@ -15,7 +15,6 @@ from services.containers.holders import Holders
 from services.devices.hardware.scan import scan
 from services.devices.held import Parts, card_resources, held_parts, port_resources
 from services.devices.model import Card, Inventory
-from services.devices.topology import Topology
 from services.kubelet.values import HEALTHY
 from services.node.table import Row
 from services.process.blocking import BlockingCalls
@@ -50,7 +49,7 @@ def interruption(device: str, settings: PluginSettings) -> Interruption:
     if is_unbound(settings.root, inventory, address):
         return Interruption(address, address, [], [], [], "")
     card = find_card(inventory, device)
-    ports = [port.name for port in Topology(inventory.cards).ports(card)]
+    ports = [port.name for port in inventory.ports(card)]
     devices = [card.fme.name, *ports] if card.fme else ports
     offered, holders, unknown = [], [], []
     try:
@@ -66,10 +65,10 @@ def interruption(device: str, settings: PluginSettings) -> Interruption:
 
 def require_free(inventory: Inventory, port: str, settings: PluginSettings) -> None:
     """Raise DeviceBusy if a container or a claim has a port, or may have it."""
-    place, node = find_port(inventory, port), Topology(inventory.cards)
+    place = find_port(inventory, port)
 
     def is_in(held: Parts) -> bool:
-        return bool(port_resources(held, node, place.card, place.port))
+        return bool(port_resources(held, inventory, place.card, place.port))
 
     _require_none(port, _who_has(port, is_in, settings))
 
@@ -80,8 +79,10 @@ def require_card_free(inventory: Inventory, card: Card, settings: PluginSettings
 
 
 def _card_holders(inventory: Inventory, card: Card, settings: PluginSettings) -> list[str]:
-    node = Topology(inventory.cards)
-    return _who_has(_part_of(card), lambda held: bool(card_resources(held, node, card)), settings)
+    def is_in(held: Parts) -> bool:
+        return bool(card_resources(held, inventory, card))
+
+    return _who_has(_part_of(card), is_in, settings)
 
 
 def _part_of(card: Card) -> str:

@@ -8,8 +8,7 @@ from typing import Any
 import yaml
 
 from accelbind.fpga import show
-from services.devices.model import Inventory, PluginMode
-from services.devices.ofs import NO_AFU
+from services.devices.model import NO_AFU, Inventory, PluginMode
 from services.mappings.kinds import ACCELERATOR_FUNCTION, FPGA_REGION, FPGA_VERSION
 from services.process.errors import InvalidSettings
 

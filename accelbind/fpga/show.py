@@ -8,7 +8,6 @@ import msgspec
 
 from accelbind.fpga.held import Interruption
 from services.devices.model import Card, Inventory, Port, VirtualFunction
-from services.devices.topology import Topology
 from services.process.problem import Problem
 from services.process.text import listing
 from services.programming.error_registers import ClearedRegister
@@ -34,7 +33,7 @@ def list_devices(inventory: Inventory) -> list[dict[str, Any]]:
 
 
 def _port(inventory: Inventory, card: Card, port: Port) -> dict[str, Any]:
-    fme = Topology(inventory.cards).physical(card).fme
+    fme = inventory.physical(card).fme
     problems = (*(fme.problems if fme else ()), *port.problems)
     return _device(card, port.name, "port", problems) | {
         "fme": fme.name if fme else "",

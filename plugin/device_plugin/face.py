@@ -178,13 +178,13 @@ class DevicePlugin:
         if active:
             return sorted(map(_line, active))
         state = self.node.state
-        problems = [*(state.inventory.problems if state.inventory else ())]
+        problems = [*(state.ledger.inventory.problems if state.ledger.inventory else ())]
         return [
             "nothing to register",
             *(problem.text for problem in problems),
             *(
                 f"{device.id}: {problem.text}"
-                for device in state.advertised.not_offered
+                for device in state.ledger.offer.not_offered
                 for problem in device.reasons
             ),
         ]
@@ -199,11 +199,11 @@ class DevicePlugin:
     async def _offer_forever(self) -> NoReturn:
         """Offer what the node has after each step of its ledger, until cancelled."""
         state = self.node.state
-        due = state.follow()
+        due = state.steps.follow()
         while True:
             await due.wait()
             self._counted.note_held(resource for resource, _ in state.ledger.holders)
-            self.resources.offer(state.advertised.resources)
+            self.resources.offer(state.ledger.offer.resources)
 
     async def _take_over(self) -> None:
         """Have that withdrawn which an ended process has left, such as those of another mode.
@@ -275,7 +275,7 @@ class DevicePlugin:
             root=self._settings.root,
             metrics=self.metrics,
             counted=self._counted,
-            cdi=self._named_by_cdi,
+            cdi=self._named_by_cdi if self._settings.cdi else frozenset,
             hooked=self._is_hooked and _is_fpga(resource),
         )
 
@@ -284,8 +284,6 @@ class DevicePlugin:
         self._events.forget(resource)
 
     def _named_by_cdi(self) -> frozenset[str]:
-        if not self._settings.cdi:
-            return frozenset()
         return frozenset().union(*(each.published for each in self.cdi.values()))
 
     def _hook_server(self) -> HookServer:
@@ -327,7 +325,7 @@ def _cdi_publishers(
     if settings.cdi_dir is None:
         return {}
     host_root, hook = str(settings.host_root), None
-    if settings.is_hooked(state.mode):
+    if settings.is_hooked(state.ledger.rules.mode):
         hook = CdiHook(str(settings.hook_path), str(settings.state_dir / HOOK_SOCKET))
     kinds = {KIND: hook} if settings.device_types is None else {KIND: hook, DEVICE_KIND: None}
     return {

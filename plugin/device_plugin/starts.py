@@ -38,7 +38,6 @@ from services.containers.wanted import (
     single_wanted,
 )
 from services.devices.model import Device, PluginMode
-from services.devices.vfio import has_groups
 from services.kube.client import is_outage
 from services.kube.events import EventRecorder
 from services.kubelet.checkpoint import KubeletFiles
@@ -139,7 +138,7 @@ class Starts:
         is_final = hooked is not None or not self._is_hooked
         try:
             async with deadline(CHECK_SECONDS, _too_slow(ids)):
-                devices = self._state.advertised.resources.get(resource, {})
+                devices = self._state.ledger.offer.resources.get(resource, {})
                 if _has_nodes_to_check(resource, devices):
                     await self._check_nodes(resource, ids, devices)
                 if not self._has_rights_to_check(resource):
@@ -286,7 +285,9 @@ class Starts:
 
 def _has_nodes_to_check(resource: str, devices: Mapping[str, Device]) -> bool:
     # Those of FPGAs keep their names, but a group may have another number by now.
-    return not resource.startswith(FPGA_RESOURCES) or has_groups(devices.values())
+    return not resource.startswith(FPGA_RESOURCES) or any(
+        node.is_group for device in devices.values() for node in device.nodes
+    )
 
 
 def _too_slow(ids: Sequence[str]) -> TooSlow:

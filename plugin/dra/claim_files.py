@@ -16,7 +16,7 @@ import msgspec
 from plugin.dra.book import ClaimEntry, is_uid
 from plugin.dra.metadata import describe_request, path_in_container
 from plugin.dra.wants import Kind, Want, require_present
-from services.devices.allocation import allocate, resource_variable
+from services.devices.allocation import allocate
 from services.devices.cdi import NOTE, ClaimDevice, claim_file, describe_claim
 from services.devices.cdi_files import CdiFolder
 from services.devices.dra import DraDevice
@@ -24,6 +24,7 @@ from services.devices.hardware.sysfs import Sysfs
 from services.devices.held import is_number, whole_id
 from services.devices.model import Device, DeviceNode
 from services.devices.nodes import VFIO
+from services.names import resource_variable
 from services.node.node_check import require_numbers
 from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
@@ -95,7 +96,7 @@ class CdiClaimFiles:
             NotAllowed: Another device has a device's node now.
         """
         given = self._with_metadata(
-            entry, given_to(entry.claim.uid, entry.wants, self._state.by_name)
+            entry, given_to(entry.claim.uid, entry.wants, self._state.ledger.by_name)
         )
         require_numbers(self._root, (node for each in given for node in each.edits.nodes))
         edits = [each.edits for each in given]
@@ -133,7 +134,7 @@ class CdiClaimFiles:
         """Raise `NotAllowed` if a file of a claim names a node that another device has now."""
         nodes = _nodes_in(content) or ()
         places = {each.place(self._host_root) for each in nodes}
-        foreign = places & foreign_nodes(wants, self._state.by_name)
+        foreign = places & foreign_nodes(wants, self._state.ledger.by_name)
         numbers = {each for want in wants for claims in want.claims for each in claims}
         if any(map(is_number, numbers)):
             files = Sysfs(self._root)

@@ -62,7 +62,7 @@ class ClaimReports:
         self._book = book
         self._state = state
         self._pool = pool
-        self._due = state.follow()
+        self._due = state.steps.follow()
         self._backoff = Backoff()
         self._pause: float | None = None
         self._earlier: set[str] | None = None
@@ -93,7 +93,7 @@ class ClaimReports:
     async def run_once(self) -> None:
         """Report the claims whose devices or health have changed."""
         entries = [each for each in self._book.entries() if each.is_committed]
-        problems = problems_of(self._state.by_name, entries)
+        problems = problems_of(self._state.ledger.by_name, entries)
         uids = {each.claim.uid for each in entries}
         if self._earlier is None:
             self._earlier = uids

@@ -183,7 +183,7 @@ class ClaimUse:
         Raises:
             HardwareError: Somebody has one, or that is unknown.
         """
-        devices = self._state.by_name
+        devices = self._state.ledger.by_name
         ports = [
             self._root / "dev" / node.name
             for name in names

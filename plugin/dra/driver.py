@@ -89,7 +89,7 @@ class ClaimService(DRAPluginServicer, DRAResourceHealthServicer):
     def end(self) -> None:
         """End the streams, which would go on for ever, and calls that wait for a device."""
         self._preparation.ends = True
-        self._state.announce()
+        self._state.steps.request()
 
     async def NodePrepareResources(  # noqa: N802 - the protocol's name
         self,
@@ -137,9 +137,9 @@ class ClaimService(DRAPluginServicer, DRAResourceHealthServicer):
         ],
     ) -> AsyncIterator[health.NodeWatchResourcesResponse]:
         """The health of all devices that are here or in use, now and whenever it changes."""
-        due, sent, sent_at = self._state.follow(), None, 0.0
+        due, sent, sent_at = self._state.steps.follow(), None, 0.0
         while not self._preparation.ends:
-            problems = problems_of(self._state.by_name, self._book.entries())
+            problems = problems_of(self._state.ledger.by_name, self._book.entries())
             left = sent_at + HEALTH_SECONDS - time.monotonic()
             if problems != sent or left <= 0:
                 sent, sent_at, left = problems, time.monotonic(), HEALTH_SECONDS

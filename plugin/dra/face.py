@@ -184,7 +184,7 @@ class DraDriver:
         process, folder = self._process, self._process.folder.path
         keeper = ModeKeeper(self.state, folder, process.calls, process.files)
         may_note = await enter_mode(
-            self.state.mode, folder, self._records, process.calls, keep_empty=True
+            self.state.ledger.rules.mode, folder, self._records, process.calls, keep_empty=True
         )
         async with asyncio.TaskGroup() as group:
             for name, loop in self._loops():
@@ -229,7 +229,7 @@ class DraDriver:
 
     def told(self) -> list[str]:
         """The number of devices."""
-        return [count(len(self.state.by_name), "device")]
+        return [count(len(self.state.ledger.by_name), "device")]
 
     async def holders(self) -> tuple[Holders, Sequence[str]]:
         """Who has devices, and what is wrong with claims and resources that are left."""

@@ -127,7 +127,7 @@ class LeftoverResources:
         return (left - served) | (self._left & served)
 
     def _is_ours(self, resource: str) -> bool:
-        return resource.startswith(FPGA_RESOURCES) or resource in self._state.advertised.resources
+        return resource.startswith(FPGA_RESOURCES) or resource in self._state.ledger.offer.resources
 
     def _registration(self, resource: str, devices: Mapping[str, Device]) -> Registration:
         log.info("the kubelet counts a resource of an ended device plugin", resource=resource)

@@ -234,7 +234,7 @@ class Preparation:
         """The answer to a claim that was committed; None if its functions aren't there."""
         # A kubelet that was restarted asks again. Containers may run, so what was committed counts,
         # also while the API server is away.
-        wants = located(known.wants, self._around.state.by_name)
+        wants = located(known.wants, self._around.state.ledger.by_name)
         if not await self._are_ready(wants):
             return None
         try:
@@ -254,7 +254,7 @@ class Preparation:
 
     async def _check(self, claim: AllocatedClaim) -> tuple[Want, ...]:
         source, enforce = self._around.source, self._around.enforce
-        devices = self._around.state.by_name
+        devices = self._around.state.ledger.by_name
         owner = await self._owner(claim)
         try:
             return decide(claim, devices, owner=owner, mappings=None, enforce=enforce)
@@ -296,7 +296,7 @@ class Preparation:
                 own.update({device: share.amount for device, share in want.parts()})
         if not own:
             return []
-        holders, devices = await self._around.plugin.read(), self._around.state.by_name
+        holders, devices = await self._around.plugin.read(), self._around.state.ledger.by_name
         plugin = own.keys() & held_by_plugin(devices.values(), holders.keys())
         others = self._book.others(ref.uid, own, devices)
         return [

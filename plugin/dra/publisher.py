@@ -132,7 +132,7 @@ class SlicePublisher:
         self._timing = timing
         self._selector = f"spec.nodeName={node},spec.driver={DRIVER}"
         self._store = Store[str](_version, self._on_stored)
-        self._due = state.follow()
+        self._due = state.steps.follow()
         self._backoff = timing.backoff()
         self._confirmed = False
         self._not_before = 0.0
@@ -202,10 +202,10 @@ class SlicePublisher:
         """Publish the devices, if anything has changed."""
         await self._timing.sleep(self._not_before - self._timing.clock())
         # A claim for a device that was published sooner could not be prepared.
-        if not self._confirmed or self._state.inventory is None:
+        if not self._confirmed or self._state.ledger.inventory is None:
             return
         try:
-            await self._publish(self._state.inventory)
+            await self._publish(self._state.ledger.inventory)
         except AccelbindError as error:
             self._writes.labels("failed").inc()
             self._outage.failed(str(error))

@@ -74,7 +74,7 @@ class ClaimUpkeep:
         self._preparation = preparation
         self._kept = kept
         self._state = state
-        self._due = state.follow()
+        self._due = state.steps.follow()
         self._outage = Outage(
             log, "claims can't follow their devices", "claims follow their devices again"
         )
@@ -127,7 +127,7 @@ class ClaimUpkeep:
 
     async def _promise(self, entry: ClaimEntry) -> _Promise:
         """The files that a committed claim is to have now."""
-        devices = self._state.by_name
+        devices = self._state.ledger.by_name
         try:
             # A driver that is loaded again may number its devices otherwise.
             wants = located(entry.wants, devices)

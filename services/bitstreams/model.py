@@ -28,6 +28,17 @@ class BitstreamKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class UserClock:
+    """The two clocks of a function, in MHz."""
+
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.high:g}/{self.low:g} MHz"
+
+
+@dataclass(frozen=True, slots=True)
 class BitstreamMetadata:
     """The metadata of a GBS."""
 
@@ -44,6 +55,14 @@ class BitstreamMetadata:
     """MHz of the user clock."""
     clock_low: float | None = None
     """MHz of the user clock's slower half."""
+
+    @property
+    def clock(self) -> UserClock | None:
+        """The clocks that it asks for; None if it specifies neither."""
+        if not self.clock_high and not self.clock_low:
+            return None
+        low = self.clock_low or (self.clock_high or 0) / 2
+        return UserClock(low=low, high=self.clock_high or 2 * low)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ possible, and on each of these on as few cards; devices whose node is unknown co
 of their own.
 """
 
-import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -82,16 +81,6 @@ def _nearest(
     return chosen
 
 
-_NOT_IN_A_VARIABLE = re.compile(r"[^A-Z0-9]")
-
-UNIT_VARIABLES = ("ACCELERATOR_UNITS", "ACCELERATOR_DEVICES")
-"""The b<>com plugin's README says the first, its code sets the second; workloads read either."""
-
-ADDRESS_VARIABLE = "ACCELBIND_{RESOURCE}"
-"""The PCI addresses of the devices that a container has of a resource, in their order; that one's
-name, without its domain, is in capitals, with `_` for what no variable's name can have."""
-
-
 @dataclass(frozen=True, slots=True)
 class ContainerAllocation:
     """The answer to one container's request."""
@@ -148,13 +137,6 @@ def require_distinct_paths(who: str, devices: Iterable[Device]) -> None:
                     f" /dev/{node.place} would both be {node.container_path} in the container;"
                     " request one"
                 )
-
-
-def resource_variable(resource: str) -> str:
-    """The variable that gives a container the PCI addresses behind a resource."""
-    # A container can have several resources, and the kubelet keeps one variable of a name.
-    name = resource.rpartition("/")[2].upper()
-    return ADDRESS_VARIABLE.format(RESOURCE=_NOT_IN_A_VARIABLE.sub("_", name))
 
 
 def _variables(chosen: Sequence[Device]) -> dict[str, str]:

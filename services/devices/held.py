@@ -4,8 +4,7 @@ import re
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from typing import Final, TypeAlias
 
-from services.devices.model import NODE_MARK, Card, Device, Port, VirtualFunction
-from services.devices.topology import Topology
+from services.devices.model import NODE_MARK, Card, Device, Inventory, Port, VirtualFunction
 from services.names import dns_label
 
 HELD: Final = "held-as-other-resource"
@@ -68,9 +67,11 @@ def replicated(device: Device) -> Hashable:
     return device.type, device.card, device.claims
 
 
-def port_resources(held: Parts, node: Topology, card: Card, port: Port) -> frozenset[str] | None:
+def port_resources(
+    held: Parts, inventory: Inventory, card: Card, port: Port
+) -> frozenset[str] | None:
     """The resources under which containers have a port; None if its region is unknown."""
-    engine = node.physical(card).fme
+    engine = inventory.physical(card).fme
     if engine is None:
         return None
     functions = [function.address for function in (card.pci, port.pci) if function]
@@ -79,9 +80,9 @@ def port_resources(held: Parts, node: Topology, card: Card, port: Port) -> froze
     return _resources(held, {*names, *(each.id for each in card.functions or ())})
 
 
-def card_resources(held: Parts, node: Topology, card: Card) -> frozenset[str]:
+def card_resources(held: Parts, inventory: Inventory, card: Card) -> frozenset[str]:
     """The resources under which containers have a card, or any part of it."""
-    members = node.members(card)
+    members = inventory.members(card)
     parts = {part.name for each in members for part in (each.fme, *each.ports) if part}
     addresses = {each.address.removeprefix("0000:") for each in members}
     return _resources(held, parts | addresses | {each.id for each in card.functions or ()})

@@ -7,6 +7,7 @@ A **card** is one FPGA device of one driver. Its management engine (**FME**) pro
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import Final, TypeAlias
 
 from services.names import dns_label
@@ -14,6 +15,9 @@ from services.process.problem import Problem
 
 NODE_MARK: Final = "--"
 """In the id of a device that is one node of a card: before the node's name."""
+
+NO_AFU: Final = "afu-id-missing"
+"""The code of the problem of a port that reaches no AFU."""
 
 Value: TypeAlias = bool | int | str
 """The value of an attribute."""
@@ -104,6 +108,11 @@ class Port:
     errors: int | None = None
     """Its error register as read, None where there is none or it is unreadable."""
 
+    @property
+    def has_no_afu(self) -> bool:
+        """Whether it reaches no AFU: it has no file for the id of one."""
+        return any(each.code == NO_AFU for each in self.problems)
+
 
 @dataclass(frozen=True, slots=True)
 class VirtualFunction:
@@ -173,6 +182,27 @@ class Card:
         """Its place on the node: its PCI address, or its name where there is none."""
         return self.address or self.name
 
+    @property
+    def physical_address(self) -> str:
+        """The PCI address of a virtual function's physical one; empty for another card."""
+        return (self.pci.physfn or "") if self.fme is None and self.pci is not None else ""
+
+    @property
+    def lock(self) -> str:
+        """The name of its lock, which it shares with its virtual functions."""
+        return self.physical_address or self.place
+
+    @property
+    def work_key(self) -> str:
+        """The key of the calls that work on it."""
+        # Reading sensors and clearing errors have keys of their own: they must not wait for
+        # programming, and a card that is only read isn't one that is worked on.
+        return f"card {self.lock}"
+
+    def record_key(self, port: Port) -> str:
+        """Identify a port in the records of programming, whatever its name in this boot."""
+        return f"{self.lock}-port{port.number}"
+
     def unoffered(self, key: str, problem: Problem) -> "Device":
         """A device of the card that can't be offered."""
         return Device(
@@ -186,9 +216,13 @@ class Card:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Inventory:
-    """The cards that one scan found."""
+    """The cards that one scan found, and which belong together.
+
+    With SR-IOV, a port may be on a virtual function, which the kernel shows as a card of its own,
+    without an engine. Its engine is on the physical function.
+    """
 
     cards: tuple[Card, ...] = ()
     """Every card, in a stable order."""
@@ -196,6 +230,33 @@ class Inventory:
     """What is wrong with the node rather than with a card; with no card at all it says why there is
     nothing.
     """
+
+    @cached_property
+    def _engines(self) -> Mapping[str, Card]:
+        with_engine = [each for each in self.cards if each.fme is not None and each.address]
+        return {each.address: each for each in reversed(with_engine)}  # the first one counts
+
+    def physical(self, card: Card) -> Card:
+        """The card that has the engine: the one on its physical function, or itself."""
+        return self._engines.get(card.physical_address, card)
+
+    def members(self, card: Card) -> tuple[Card, ...]:
+        """A card and the virtual functions split from it."""
+        split = (
+            each for each in self.cards if card.address and each.physical_address == card.address
+        )
+        return (card, *split)
+
+    def ports(self, card: Card) -> tuple[Port, ...]:
+        """The ports of a card, with those on the virtual functions split from it."""
+        return tuple(port for member in self.members(card) for port in member.ports)
+
+    def physical_failure(self, card: Card) -> Problem | None:
+        """Why the card on a virtual function's physical one can't be read, if so."""
+        if not card.physical_address:
+            return None
+        same = (each for each in self.cards if each.address == card.physical_address)
+        return next((each.failure for each in same if each.failure is not None), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +283,11 @@ class DeviceNode:
     def place(self) -> str:
         """The path below the host's `/dev` of the node itself, without links."""
         return self.target or self.name
+
+    @property
+    def is_group(self) -> bool:
+        """Whether it is an IOMMU group."""
+        return self.name.startswith("vfio/")
 
     def host_path(self, root: str) -> str:
         """Its whole path on the host, whose `dev/` is below a folder there."""

@@ -7,7 +7,7 @@ In mode `af` a device is a virtual function, its resource named for the AFU behi
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from services.devices.model import Card, Device, DeviceNode, PluginMode, Port, VirtualFunction
+from services.devices.model import NO_AFU, Card, Device, DeviceNode, PluginMode, VirtualFunction
 from services.names import CRASHED, DOMAIN, function_name, region_name
 from services.process.problem import Problem
 
@@ -27,7 +27,6 @@ SHELLS: Final = frozenset(
 _AFU: Final = 1
 """The type of a feature header, its bits 63 to 60 (Documentation/fpga/dfl.rst)."""
 _ZEROS: Final = "0" * 32
-NO_AFU: Final = "afu-id-missing"
 IN_USE: Final = "function-in-use"
 
 
@@ -116,11 +115,6 @@ def _region(card: Card, functions: Sequence[VirtualFunction]) -> Device:
 
 def _engine(card: Card) -> str:
     return card.fme.name if card.fme else card.name
-
-
-def has_no_afu(port: Port) -> bool:
-    """Whether a port reaches no AFU: it has no file for the id of one."""
-    return any(each.code == NO_AFU for each in port.problems)
 
 
 def _card_problems(card: Card) -> Iterator[Problem]:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from services.devices.allocation import UNIT_VARIABLES, resource_variable
 from services.devices.cdi import KIND
 from services.devices.health import Ignored, ignored_problems, no_fme
 from services.devices.model import (
@@ -22,9 +21,15 @@ from services.devices.model import (
     Port,
     Sighting,
 )
-from services.devices.ofs import has_no_afu, ofs_devices
-from services.devices.topology import Topology
-from services.names import DOMAIN, UNIT_RESOURCE, function_name, region_name
+from services.devices.ofs import ofs_devices
+from services.names import (
+    DOMAIN,
+    UNIT_RESOURCE,
+    UNIT_VARIABLES,
+    function_name,
+    region_name,
+    resource_variable,
+)
 from services.process.problem import Problem
 
 DEFAULT_UNITS = 40
@@ -91,37 +96,38 @@ def fpga_sightings(
         return [Sighting(mode, tuple(Device(str(n), UNIT_RESOURCE) for n in range(units)))]
     if mode is PluginMode.NONE:
         return []
-    node = Topology(inventory.cards)
-    return [_sighting(card, mode, node) for card in inventory.cards]
+    return [_sighting(card, mode, inventory) for card in inventory.cards]
 
 
-def _sighting(card: Card, mode: PluginMode, node: Topology) -> Sighting:
+def _sighting(card: Card, mode: PluginMode, inventory: Inventory) -> Sighting:
     if card.failure is not None:
         unknown = card.unoffered(card.name, card.failure)
         return Sighting(card.place, broken=card.failure, unknown=unknown)
-    devices = (replace(device, place=card.place) for device in _devices_of(card, mode, node))
+    devices = (replace(device, place=card.place) for device in _devices_of(card, mode, inventory))
     broken = no_fme(card.name, None) if card.fme is None and mode.has_regions else None
     return Sighting(card.place, tuple(devices), broken, numbered=mode is PluginMode.BDF)
 
 
-def _devices_of(card: Card, mode: PluginMode, node: Topology) -> Iterable[Device]:
+def _devices_of(card: Card, mode: PluginMode, inventory: Inventory) -> Iterable[Device]:
     if card.functions is not None and mode is not PluginMode.BDF:
         return ofs_devices(card, card.functions, mode)
-    return _without_ports(card, node) or _MAKERS[mode](card, node)
+    return _without_ports(card, inventory) or _MAKERS[mode](card, inventory)
 
 
 def _addresses(functions: Iterable[PciFunction | None]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(function.address for function in functions if function))
 
 
-def _port_device(card: Card, port: Port, node: Topology, *, key: str, resource: str) -> Device:
+def _port_device(
+    card: Card, port: Port, inventory: Inventory, *, key: str, resource: str
+) -> Device:
     """The device that is one port."""
-    physical = node.physical(card)
+    physical = inventory.physical(card)
     if physical.fme is not None:
         reasons = port.problems + physical.fme.problems
     else:
         physfn = card.pci.physfn if card.pci else None
-        reasons = (*port.problems, node.physical_failure(card) or no_fme(port.name, physfn))
+        reasons = (*port.problems, inventory.physical_failure(card) or no_fme(port.name, physfn))
     return Device(
         id=key,
         resource=resource,
@@ -143,23 +149,23 @@ _NO_REGION = "interface-id-missing"
 # The devices of a card, by mode ------------------------------------------------------------------
 
 
-def _functions(card: Card, node: Topology) -> Iterator[Device]:
+def _functions(card: Card, inventory: Inventory) -> Iterator[Device]:
     """Mode `af`: a device a port, its resource named for the function in it."""
-    fme = node.physical(card).fme
+    fme = inventory.physical(card).fme
     for port in card.ports:
         resource = ""
         if fme is not None and fme.interface_id and port.afu_id:
             resource = f"{DOMAIN}/{function_name(fme.interface_id, port.afu_id)}"
-        yield _port_device(card, port, node, key=port.name, resource=resource)
+        yield _port_device(card, port, inventory, key=port.name, resource=resource)
 
 
-def _bdf_units(card: Card, node: Topology) -> Iterator[Device]:
+def _bdf_units(card: Card, inventory: Inventory) -> Iterator[Device]:
     """Mode `bdf`: a device a port, named by its PCI function; further ones of it have a number."""
     for index, port in enumerate(card.ports):
         if port.pci is None:
             text = f"{port.name} is on no PCI function that could name it"
             unnamed = replace(port, problems=(*port.problems, Problem("no-pci-address", text)))
-            device = _port_device(card, unnamed, node, key=port.name, resource="")
+            device = _port_device(card, unnamed, inventory, key=port.name, resource="")
         else:
             key = port.pci.address.removeprefix("0000:")
             # The port's number in the card and not its order: the kubelet knows by the id which
@@ -169,23 +175,23 @@ def _bdf_units(card: Card, node: Topology) -> Iterator[Device]:
             number = index if port.number is None or is_first_virtual else port.number
             if number:
                 key = f"{key}-{number}"
-            resource = "" if has_no_afu(port) else UNIT_RESOURCE
-            device = _port_device(card, port, node, key=key, resource=resource)
+            resource = "" if port.has_no_afu else UNIT_RESOURCE
+            device = _port_device(card, port, inventory, key=key, resource=resource)
         # The interface id isn't needed, so a card may have no file for it. A file that is there and
         # holds nothing usable is still a sign of a broken card.
         reasons = tuple(each for each in device.reasons if each.code != _NO_REGION)
         yield replace(device, reasons=reasons)
 
 
-def _region(card: Card, node: Topology, *, with_engine: bool) -> Iterator[Device]:
+def _region(card: Card, inventory: Inventory, *, with_engine: bool) -> Iterator[Device]:
     """Modes `region` and `regiondevel`: a device an engine, with the nodes of its ports."""
     if card.fme is None:
-        if node.physical(card) is card:
+        if inventory.physical(card) is card:
             for port in card.ports:
-                yield _port_device(card, port, node, key=port.name, resource="")
+                yield _port_device(card, port, inventory, key=port.name, resource="")
         return
-    fme, ports = card.fme, node.ports(card)
-    failures = [member.failure for member in node.members(card) if member.failure is not None]
+    fme, ports = card.fme, inventory.ports(card)
+    failures = [member.failure for member in inventory.members(card) if member.failure is not None]
     port_problems = [problem for port in ports for problem in port.problems]
     nodes = [port.name for port in ports]
     functions = [port.pci for port in ports]
@@ -193,7 +199,7 @@ def _region(card: Card, node: Topology, *, with_engine: bool) -> Iterator[Device
         nodes.append(fme.name)
         functions.append(card.pci)
     reasons = (*fme.problems, *port_problems, *failures)
-    interface, is_reached = fme.interface_id, not any(map(has_no_afu, ports))
+    interface, is_reached = fme.interface_id, not any(port.has_no_afu for port in ports)
     yield Device(
         id=fme.name,
         resource=f"{DOMAIN}/{region_name(interface)}" if interface and is_reached else "",
@@ -208,15 +214,15 @@ def _region(card: Card, node: Topology, *, with_engine: bool) -> Iterator[Device
     )
 
 
-def _without_ports(card: Card, node: Topology) -> list[Device]:
+def _without_ports(card: Card, inventory: Inventory) -> list[Device]:
     """One device, not offered, for a card without ports."""
-    if card.fme is None or card.ports or len(node.members(card)) > 1:
+    if card.fme is None or card.ports or len(inventory.members(card)) > 1:
         return []
     problem = Problem("no-port", f"{card.fme.name} has no port: none is enabled, or all released")
     return [card.unoffered(card.fme.name, problem)]
 
 
-_MAKERS: Mapping[PluginMode, Callable[[Card, Topology], Iterator[Device]]] = {
+_MAKERS: Mapping[PluginMode, Callable[[Card, Inventory], Iterator[Device]]] = {
     PluginMode.AF: _functions,
     PluginMode.REGION: partial(_region, with_engine=False),
     PluginMode.REGIONDEVEL: partial(_region, with_engine=True),

@@ -3,11 +3,10 @@
 A group is what the IOMMU isolates, so it goes to one container as a whole.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from services.devices.model import Device
 from services.process.problem import Problem
 from services.process.text import listing
 
@@ -83,8 +82,3 @@ def shared_problem(group: Group, address: str) -> Problem | None:
         f" {group.number}"
     )
     return Problem("vfio-group-shared", text)
-
-
-def has_groups(devices: Iterable[Device]) -> bool:
-    """Whether devices are IOMMU groups."""
-    return any(node.name.startswith("vfio/") for device in devices for node in device.nodes)

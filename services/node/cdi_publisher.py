@@ -48,7 +48,7 @@ class CdiPublisher:
         """The file as it was written last."""
         self._is_there = False
         """Whether it was on the disk when that was checked last."""
-        self._due = state.follow()
+        self._due = state.steps.follow()
         self._outage = Outage(log, "CDI files are not up to date", "CDI files are up to date again")
 
     @property
@@ -56,7 +56,7 @@ class CdiPublisher:
         """Ids of the devices that the file names."""
         # `Allocate` names these by CDI and returns nodes in any case: no device waits for the file.
         devices = self._written.devices if self._is_there else ()
-        return frozenset(devices) & {device.id for device in self._state.advertised.devices()}
+        return frozenset(devices) & {device.id for device in self._state.ledger.offer.devices()}
 
     async def write_forever(self) -> NoReturn:
         """Write after each step, until cancelled."""
@@ -82,7 +82,7 @@ class CdiPublisher:
 
     async def run_once(self) -> bool:
         """Write the file if needed; return whether its content is known."""
-        devices, last = self._state.advertised.devices(), self._written
+        devices, last = self._state.ledger.offer.devices(), self._written
         file = describe(devices, kind=self._kind, host_root=self._host_root, hook=self._hook)
         where = self._folder.path.parent
         try:

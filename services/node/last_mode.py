@@ -122,11 +122,11 @@ class ModeKeeper:
     def __init__(
         self, state: NodeState, plugins: Path, calls: BlockingCalls, kept: KeptFiles
     ) -> None:
-        self._mode = state.mode
+        self._mode = state.ledger.rules.mode
         self._plugins = plugins
         self._calls = calls
         self._kept = kept
-        self._due = state.follow()
+        self._due = state.steps.follow()
 
     async def keep_forever(self) -> NoReturn:
         """Check after each scan, until cancelled."""

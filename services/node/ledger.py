@@ -48,7 +48,6 @@ from services.devices.resources import (
     fpga_sightings,
     with_problems,
 )
-from services.devices.topology import card_key, lock_of, record_key
 from services.names import FUNCTION_PREFIX, dra_name
 from services.node.repairs import Attempts, still_tried
 from services.process.problem import Problem
@@ -191,8 +190,8 @@ def step(ledger: Ledger, world: World, now: float) -> Ledger:
     raw, cards, fpgas = ledger.raw, ledger.inventory and ledger.inventory.cards, ledger.fpgas
     if world.cards is not None:
         raw, counted = _counting(ledger.raw, world.cards.cards, world)
-        problems = _port_problems(counted, ledger.rules, world.unfinished)
-        seen = with_problems(replace(world.cards, cards=counted), problems, ledger.rules.ignored)
+        of_ports = _port_problems(counted, ledger.rules, world.unfinished)
+        seen = with_problems(replace(world.cards, cards=counted), of_ports, ledger.rules.ignored)
         cards = seen.cards
         fpgas = _fpgas(seen, ledger, held_parts(world.holders))
     types = ledger.types
@@ -205,11 +204,11 @@ def step(ledger: Ledger, world: World, now: float) -> Ledger:
         for each in offer.devices()
     }
     offer = _as_entered(offer, entries)
+    problems = tuple(_node_problems(fpgas, types, needs_fpgas=needs_fpgas))
+    inventory = Inventory(cards or (), problems)
     return replace(
         ledger,
-        inventory=Inventory(
-            cards or (), tuple(_node_problems(fpgas, types, needs_fpgas=needs_fpgas))
-        ),
+        inventory=inventory,
         entries=entries,
         offer=ledger.offer if offer == ledger.offer else offer,
         holders=world.holders,
@@ -217,7 +216,7 @@ def step(ledger: Ledger, world: World, now: float) -> Ledger:
         types=types,
         needs_fpgas=needs_fpgas,
         raw=raw,
-        tried=still_tried(tried, cards or (), held_parts(world.holders)) if tried else tried,
+        tried=still_tried(tried, inventory, held_parts(world.holders)) if tried else tried,
     )
 
 
@@ -237,7 +236,7 @@ def _counting(
     raw, counting = {}, []
     for card in cards:
         # Its name changes while its driver is bound anew.
-        name, key = (card.driver, card.place), card_key(lock_of(card))
+        name, key = (card.driver, card.place), card.work_key
         # While a card is programmed, its files change: ports vanish for a moment, ids can't be
         # read, and registers show errors that will be cleared. That says nothing about its health.
         counts = before.get(name) if key in world.busy else card
@@ -249,7 +248,7 @@ def _counting(
             # As one that appears while its card is programmed: its function may change meanwhile.
             text = f"card {card.name} is being worked on, and was not read before that"
             counts = replace(card, failure=Problem(HUNG_IN_DRIVER, text))
-        elif lock_of(card) in world.leaving:
+        elif card.lock in world.leaving:
             text = f"the driver of card {card.name} is about to be bound anew"
             counts = replace(counts, failure=Problem(LEAVING, text))
         counting.append(counts)
@@ -270,7 +269,7 @@ def _port_problems(
     """Why ports can't be used in the node's mode, by their names."""
     problems: dict[str, Problem] = {}
     for card in cards:
-        is_released = lock_of(card) != card.place and card.driver not in rules.programs_virtual
+        is_released = card.lock != card.place and card.driver not in rules.programs_virtual
         for port in card.ports:
             # No record counts for a port that can't be programmed, so no container starts on it.
             if rules.mode.programs and is_released:
@@ -279,7 +278,7 @@ def _port_problems(
                     f"{port.name} is released to virtual function {card.address}, and the in-tree"
                     " driver programs only ports of the physical function",
                 )
-            elif not rules.mode.has_regions and record_key(card, port) in unfinished:
+            elif not rules.mode.has_regions and card.record_key(port) in unfinished:
                 text = f"programming {port.name} has begun and has not succeeded"
                 problems[port.name] = Problem(UNFINISHED, text)
     return problems
@@ -460,7 +459,7 @@ def _is_read(world: World, device: Device) -> bool:
         return world.types is not None
     if world.cards is None:
         return False
-    busy = (card for card in world.cards.cards if card_key(lock_of(card)) in world.busy)
+    busy = (card for card in world.cards.cards if card.work_key in world.busy)
     return device.place not in {card.place for card in busy}
 
 

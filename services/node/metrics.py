@@ -109,19 +109,19 @@ class NodeCollector(Collector):
 
     async def read_sensors(self) -> None:
         """Read the sensors of the present cards, for the next `collect`."""
-        inventory = self.state.inventory
+        inventory = self.state.ledger.inventory
         self.readings = await self.sensors.read(inventory.cards) if inventory else ()
 
     def collect(self) -> Iterator[Metric]:
         """The families, one after the other."""
-        inventory = self.state.inventory
+        inventory = self.state.ledger.inventory
         yield from _of_cards(inventory.cards if inventory else (), self.readings)
         yield GaugeMetricFamily(
             "accelbind_hanging_reads",
             "Cards and class folders of sysfs whose reading hangs now.",
             value=len(self.scanner.hanging),
         )
-        advertised = self.state.advertised
+        advertised = self.state.ledger.offer
         devices = [*advertised.not_offered, *advertised.devices()]
         yield from _of_devices(devices, self.state.ledger.holders)
 

@@ -32,7 +32,7 @@ from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
 from services.process.outage import Outage
 from services.process.problem import Problem
-from services.programming.lock import LOCKS, leaving_cards
+from services.programming.lock import LOCKS, known_cards, leaving_cards
 from services.programming.rebinding import unbound_cards
 from services.programming.records import PortRecords
 
@@ -162,11 +162,13 @@ class WorldReader:
         started = perf_counter()
         try:
             inventory = await self._scanner.scan()
-            unbound = unbound_cards(self._root, inventory, self._locks)
-            inventory = replace(inventory, problems=(*inventory.problems, *unbound))
+            found = {card.address for card in inventory.cards}
+            if gone := [each for each in known_cards(self._locks) if each not in found]:
+                unbound = unbound_cards(self._root, gone, self._locks)
+                inventory = replace(inventory, problems=(*inventory.problems, *unbound))
             if self._seconds is not None:
                 self._seconds.observe(perf_counter() - started)
-            if self._mode.names_functions:
+            if self._mode.names_functions and any(card.functions for card in inventory.cards):
                 in_use = held_functions(inventory.cards, held_parts(holders))
                 inventory = await self._afu_ids.identify(inventory, in_use)
         except HardwareError as error:
@@ -238,7 +240,7 @@ class Discovery:
             report(change, self._events)
         if world.is_known:
             state.scanned.set()
-            state.announce()
+            state.steps.request()
 
 
 def report(change: Change, events: EventRecorder) -> None:

@@ -15,7 +15,6 @@ from services.containers.wanted import WantedFunctions
 from services.devices.hardware.scan import Scanner
 from services.devices.health import unusable
 from services.devices.model import Contents, Inventory
-from services.devices.topology import card_key
 from services.node.metrics import NodeMetrics
 from services.process.blocking import BlockingCalls
 from services.process.errors import (
@@ -176,7 +175,7 @@ class RegionProgramming:
         regions = (await self.read()).regions
         for each in ids:
             region = regions.get(each)
-            key = card_key(region.card.place) if region else each
+            key = region.card.work_key if region else each
             await self._calls.run(
                 key, partial(call, each), timeout=self._work_seconds, what=f"{what} {plain(each)}"
             )
@@ -199,7 +198,7 @@ class RegionProgramming:
         """Return a sentence for each port of a region whose user clock is slow."""
         ports = [each.port for each in planned.kept]
         clocks = await self._calls.run(
-            card_key(planned.region.card.place),
+            planned.region.card.work_key,
             lambda: [self._programmer.check_clock(port) for port in ports],
             timeout=self._work_seconds,
             what=f"measuring the user clocks of {listing(ports)}",
@@ -222,7 +221,7 @@ class RegionProgramming:
                 images |= {each.port: image for each in planned.programmed}
             # If the time of this start is over before, the work on the card goes on.
             results = await self._calls.run(
-                card_key(planned.region.card.place),
+                planned.region.card.work_key,
                 lambda: {port: self._programmer.ensure(port, images[port]) for port in images},
                 timeout=self._work_seconds,
                 what=f"programming {listing(list(images))}",

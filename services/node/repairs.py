@@ -6,14 +6,13 @@ failed programming stays so until the card's driver is bound anew. Both are done
 the port, each error and each disabled card once.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from services.devices.health import unusable
 from services.devices.held import Parts, port_resources
-from services.devices.model import Card, Port
-from services.devices.topology import Topology
+from services.devices.model import Card, Inventory, Port
 
 MAX_VALUES: Final = 8
 """Values cleared of one port while nobody has it: a port with ever new errors is broken."""
@@ -66,17 +65,16 @@ def enabling(card: Card) -> Attempt:
     return card.place, "", 0
 
 
-def still_tried(tried: Attempts, cards: Iterable[Card], held: Parts) -> Attempts:
+def still_tried(tried: Attempts, inventory: Inventory, held: Parts) -> Attempts:
     """The attempts that count, since nobody has had the port and it was not well in between."""
-    cards = tuple(cards)
-    node = Topology(cards)
+    cards = inventory.cards
     # A card that fails for a while must not have its errors cleared over and over.
     silent = {card.place for card in cards if card.failure is not None}
     free = {
         (card.place, port.name)
         for card in cards
         for port in card.ports
-        if not port_resources(held, node, card, port)
+        if not port_resources(held, inventory, card, port)
     }
     disabled = {enabling(card) for card in cards if _disabled(card) is not None}
     return {
@@ -86,15 +84,14 @@ def still_tried(tried: Attempts, cards: Iterable[Card], held: Parts) -> Attempts
     }
 
 
-def repairs(cards: Iterable[Card], held: Parts, tried: Attempts) -> Repairs:
+def repairs(inventory: Inventory, held: Parts, tried: Attempts) -> Repairs:
     """The ports to repair, given the devices of containers and the attempts that count."""
-    cards = tuple(cards)
-    node = Topology(cards)
+    cards = inventory.cards
     over = {each for each, outcome in tried.items() if not outcome.is_due}
 
     def is_free(card: Card, port: Port) -> bool:
         # None: it is unknown which region the port is part of.
-        return port_resources(held, node, card, port) == frozenset()
+        return port_resources(held, inventory, card, port) == frozenset()
 
     errors = tuple(
         (card, port)

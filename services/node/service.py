@@ -17,8 +17,7 @@ from services.devices.hardware.events import follow_card_events
 from services.devices.hardware.scan import Scanner
 from services.devices.hardware.sensor_reader import SensorReader
 from services.devices.held import held_parts
-from services.devices.model import Card, Port
-from services.devices.topology import card_key, lock_of
+from services.devices.model import Card, Inventory, Port
 from services.kube.events import EventRecorder
 from services.node.metrics import NodeCollector, NodeMetrics
 from services.node.reading import Discovery, FindProblems, WorldReader, no_problems
@@ -78,7 +77,7 @@ class Repairing:
         self._driver_calls = driver_calls
         self._programmer = programmer
         self._cleared = cleared
-        self._due = state.follow()
+        self._due = state.steps.follow()
         self._outage = Outage(
             log,
             "ports are not repaired: the holders are unknown",
@@ -106,9 +105,8 @@ class Repairing:
 
     def _todo(self, holders: Holders) -> Repairs:
         ledger = self._state.ledger
-        cards = ledger.inventory.cards if ledger.inventory else ()
         tried = {**ledger.tried, **self._state.attempts}
-        found = repairs(cards, held_parts(holders), tried)
+        found = repairs(ledger.inventory or Inventory(), held_parts(holders), tried)
         rules = ledger.rules
         return Repairs(
             found.errors if rules.clears_errors else (),
@@ -139,7 +137,7 @@ class Repairing:
         done, reason = False, ""
         try:
             done = await self._calls.run(
-                card_key(lock_of(card)),
+                card.work_key,
                 partial(self._programmer.enable, port.name),
                 timeout=ENABLE_SECONDS,
                 what=f"enabling {port.name}",
@@ -202,7 +200,7 @@ class NodeService:
         )
         self._reader = WorldReader(
             settings,
-            state.mode,
+            state.ledger.rules.mode,
             calls,
             scanner=self.scanner,
             holders=holders,
@@ -234,9 +232,9 @@ class NodeService:
     def loops(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         """The loops that serve the node, by name."""
         yield "discovery", self._discovery.scan_forever()
-        if self.state.mode.has_cards:
+        if self.state.ledger.rules.mode.has_cards:
             yield "repairs", self._repairing.repair_forever()
-        if self.state.mode.has_cards or self._settings.device_types is not None:
+        if self.state.ledger.rules.mode.has_cards or self._settings.device_types is not None:
             # Those of device types change with their files.
             yield (
                 "card events",

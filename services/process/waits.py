@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NoReturn
+from weakref import WeakSet
 
 from services.process.errors import AccelbindError
 
@@ -45,6 +46,24 @@ class Due:
             await self.wait(interval())
             await work()
             await asyncio.sleep(spacing)
+
+
+class Followers:
+    """Work that is due after the same events, by whoever follows them."""
+
+    def __init__(self) -> None:
+        self._followers = WeakSet[Due]()  # that of a stream goes with the stream
+
+    def follow(self) -> Due:
+        """Work that is due after each event from now on."""
+        due = Due()
+        self._followers.add(due)
+        return due
+
+    def request(self) -> None:
+        """Have the work of all who follow done soon."""
+        for due in self._followers:
+            due.request()
 
 
 @asynccontextmanager

@@ -8,7 +8,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from services.devices.model import Card, Contents, Fme, Inventory, Port
-from services.devices.topology import Topology
 from services.process.errors import ExternalFailure, NotAllowed
 from services.process.problem import Problem
 from services.process.text import count, plain
@@ -48,13 +47,12 @@ class Region:
 
 def regions_of(inventory: Inventory) -> dict[str, Region]:
     """The regions that a scan found, by name."""
-    node = Topology(inventory.cards)
     return {
         card.fme.name: Region(
             card=card,
             engine=card.fme,
-            ports=node.ports(card),
-            unread=tuple(each.failure for each in node.members(card) if each.failure),
+            ports=inventory.ports(card),
+            unread=tuple(each.failure for each in inventory.members(card) if each.failure),
         )
         for card in inventory.cards
         if card.fme is not None and card.failure is None

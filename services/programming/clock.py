@@ -5,10 +5,10 @@ in MHz. accelbind measures them and doesn't set them.
 """
 
 import time
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from services.bitstreams.model import UserClock
 from services.devices.health import register_value
 from services.process.errors import DeviceRefused
 from services.programming.port import DeviceFiles
@@ -33,25 +33,6 @@ class ClockCheck(StrEnum):
     """Refuse a clock above what the bitstream asks for, and warn below it."""
     LEAVE = "leave"
     """Don't measure them."""
-
-
-@dataclass(frozen=True, slots=True)
-class UserClock:
-    """The two clocks of a function, in MHz."""
-
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.high:g}/{self.low:g} MHz"
-
-
-def requested_clock(high: float | None, low: float | None) -> UserClock | None:
-    """The clocks that a bitstream asks for in MHz, None if it specifies neither."""
-    if not high and not low:
-        return None
-    slow = low or (high or 0) / 2
-    return UserClock(low=slow, high=high or 2 * slow)
 
 
 def read_user_clock(port: DeviceFiles) -> UserClock | None:

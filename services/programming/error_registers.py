@@ -13,7 +13,6 @@ from services.devices.hardware.drivers import ErrorFile
 from services.devices.hardware.scan import DRIVER_BY_NAME
 from services.devices.health import register_value
 from services.devices.model import Card, Port
-from services.devices.topology import lock_of
 from services.process.errors import DeviceBusy, HardwareError
 from services.process.text import clip, plain
 from services.programming.ioctls import DriverCalls
@@ -117,7 +116,7 @@ def clear_errors(
         The result, and why it isn't `CLEARED`. Nothing is raised for what files or driver do.
     """
     value, place = port.errors or 0, PortPlace(card, port, None)
-    lock = card_lock(locks, lock_of(card), seconds=LOCK_SECONDS)
+    lock = card_lock(locks, card.lock, seconds=LOCK_SECONDS)
     register, busy = DRIVER_BY_NAME[card.driver].port_errors, ClearResult.BUSY
     try:
         # Read before the port is opened for nothing, and again when nobody else can have it.

@@ -4,9 +4,8 @@ from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from services.bitstreams.model import Bitstream
+from services.bitstreams.model import Bitstream, UserClock
 from services.names import OPENCL_AFU
-from services.programming.clock import UserClock, requested_clock
 from services.programming.records import PortRecord
 
 
@@ -42,7 +41,7 @@ class Image:
             metadata.interface_id,
             metadata.afu_id,
             bitstream.raw,
-            requested_clock(metadata.clock_high, metadata.clock_low),
+            metadata.clock,
             opencl.program_id if opencl else "",
         )
 

@@ -30,7 +30,7 @@ _UNSAFE: Final = re.compile(r"[^0-9A-Za-z.:-]")
 def card_lock(
     folder: Path, card: str, *, seconds: float, takes_away: bool = False
 ) -> Iterator[None]:
-    """Hold the lock of a card, identified as by `lock_of`; wait for it at most these seconds.
+    """Hold the lock with the name of a card (`Card.lock`); wait at most these seconds.
 
     `takes_away` announces that the card is about to vanish.
     """

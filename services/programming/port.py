@@ -14,7 +14,6 @@ from services.devices.hardware.scan import DRIVER_BY_NAME
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.health import Failure, port_disabled, port_without_driver
 from services.devices.model import Card, Fme, Inventory, Port
-from services.devices.topology import Topology, physical_address, record_key
 from services.process.errors import (
     DeviceBusy,
     DeviceGone,
@@ -68,13 +67,13 @@ class PortPlace:
     @property
     def record_key(self) -> str:
         """Identify the port in `PortRecords`, whatever its name in this boot."""
-        return record_key(self.card, self.port)
+        return self.card.record_key(self.port)
 
     @property
     def is_released(self) -> bool:
         """Whether it is released to a virtual function, and its driver then can't program it."""
         driver = DRIVER_BY_NAME[self.card.driver]
-        return bool(physical_address(self.card)) and not driver.programs_virtual
+        return bool(self.card.physical_address) and not driver.programs_virtual
 
 
 def device_name(shown: str) -> str:
@@ -120,7 +119,7 @@ def find_device(inventory: Inventory, name: str) -> PortPlace | EnginePlace:
 
 def find_card(inventory: Inventory, name: str) -> Card:
     """The card of a port or an engine; of a virtual function, the one it was split from."""
-    return Topology(inventory.cards).physical(find_device(inventory, name).card)
+    return inventory.physical(find_device(inventory, name).card)
 
 
 def port_meant(inventory: Inventory, name: str) -> str:
@@ -130,7 +129,7 @@ def port_meant(inventory: Inventory, name: str) -> str:
     if card is None:
         return wanted
     own = card.ports if wanted in (card.address, card.name) else ()
-    ports = own or Topology(inventory.cards).ports(find_engine(inventory, wanted).card)
+    ports = own or inventory.ports(find_engine(inventory, wanted).card)
     if len(ports) != 1:
         has = listing([port.name for port in ports]) if ports else "no port"
         raise InvalidSettings(f"{wanted} has {has}, and one is needed: name the port")
@@ -145,7 +144,7 @@ def _card_called(inventory: Inventory, wanted: str) -> Card | None:
 
 
 def _engine_of(inventory: Inventory, card: Card) -> EnginePlace | None:
-    physical = Topology(inventory.cards).physical(card)  # a virtual function has no engine
+    physical = inventory.physical(card)  # a virtual function has no engine
     return EnginePlace(physical, physical.fme) if physical.fme else None
 
 

@@ -13,15 +13,15 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from services.bitstreams.model import UserClock
 from services.devices.hardware.scan import scan
 from services.devices.health import PORT_WITHOUT_DRIVER, no_fme
 from services.devices.model import Card, Inventory, PciFunction
-from services.devices.topology import Topology, lock_of
 from services.names import canonical_id
 from services.process.errors import DeviceGone, DeviceRefused, HardwareError, InvalidBitstream
 from services.process.text import quote
 from services.programming import rebinding
-from services.programming.clock import ClockCheck, UserClock, check_user_clock
+from services.programming.clock import ClockCheck, check_user_clock
 from services.programming.error_registers import why_refused
 from services.programming.image import Image, Programmed
 from services.programming.ioctls import (
@@ -301,7 +301,7 @@ class Programmer:
         with self._locked(find_engine(self._scan(), engine).card):
             inventory = self._scan()
             place = find_engine(inventory, engine)
-            for card in Topology(inventory.cards).members(place.card):
+            for card in inventory.members(place.card):
                 for port in card.ports:
                     self._records.empty(PortPlace(card, port, place).record_key)
 
@@ -370,7 +370,7 @@ class Programmer:
 
     def _locked(self, card: Card, *, takes_away: bool = False) -> AbstractContextManager[None]:
         seconds = self._lock_seconds
-        return card_lock(self._locks, lock_of(card), seconds=seconds, takes_away=takes_away)
+        return card_lock(self._locks, card.lock, seconds=seconds, takes_away=takes_away)
 
 
 def _rebind(place: PortPlace) -> str:

@@ -14,12 +14,11 @@ from typing import Final
 from services.devices.hardware.pci import DEVICES
 from services.devices.hardware.scan import DRIVER_BY_NAME, DRIVERS
 from services.devices.model import Card, Inventory
-from services.devices.topology import Topology
 from services.process.errors import DeviceBusy, DeviceRefused, HardwareError
 from services.process.problem import Problem
 from services.process.text import listing
 from services.programming.ioctls import DriverCalls
-from services.programming.lock import is_locked, known_cards
+from services.programming.lock import is_locked
 from services.programming.port import (
     FORBIDDEN,
     DeviceFiles,
@@ -46,7 +45,7 @@ def rebind_card(root: Path, inventory: Inventory, card: Card, calls: DriverCalls
         DeviceBusy: A process has a part of the card, or the card has virtual functions.
         HardwareError: It is on no PCI bus, this process may not, or the driver refuses the card.
     """
-    card = Topology(inventory.cards).physical(card)
+    card = inventory.physical(card)
     failed = _failed(card)
     if card.pci is None:
         raise HardwareError(f"{failed}: the card is on no PCI bus")
@@ -73,22 +72,24 @@ def rebind_card(root: Path, inventory: Inventory, card: Card, calls: DriverCalls
 
 def is_unbound(root: Path, inventory: Inventory, address: str) -> bool:
     """Whether the PCI function at an address has no driver; not so if there is no function."""
-    if any(card.address == address for card in inventory.cards):
-        return False
+    found = any(card.address == address for card in inventory.cards)
+    return not found and has_no_driver(root, address)
+
+
+def has_no_driver(root: Path, address: str) -> bool:
+    """Whether there is a PCI function at an address, and it has no driver."""
     function = root / DEVICES.lstrip("/") / address
     return function.is_symlink() and not (function / "driver").is_symlink()
 
 
-def unbound_cards(root: Path, inventory: Inventory, locks: Path) -> tuple[Problem, ...]:
-    """The problems of cards that were worked on, and have no driver now."""
+def unbound_cards(root: Path, gone: Iterable[str], locks: Path) -> tuple[Problem, ...]:
+    """The problems of cards that were worked on and were not found, if they have no driver."""
     # Their driver refused them, or the process that bound it anew was killed in between.
     return tuple(
         Problem("card-unbound", f"no driver serves card {each}: accelbind fpga rebind {each}")
-        for each in known_cards(locks)
+        for each in gone
         # Twice, since it may be bound and its lock released meanwhile.
-        if is_unbound(root, inventory, each)
-        and not is_locked(locks, each)
-        and is_unbound(root, inventory, each)
+        if has_no_driver(root, each) and not is_locked(locks, each) and has_no_driver(root, each)
     )
 
 

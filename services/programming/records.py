@@ -16,10 +16,10 @@ from typing import Final
 
 import msgspec
 
+from services.bitstreams.model import UserClock
 from services.process.errors import HardwareError
 from services.process.files import open_regular, replace_file
 from services.process.json import UNREADABLE
-from services.programming.clock import UserClock
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 

@@ -88,7 +88,7 @@ async def test_a_half_programmed_port_is_unhealthy_until_it_is_programmed(
         driver.refuse = True
         assert await fpga_program(bed.folder, NLB3) != 0
         await bed.offers(0, OFFERED)
-        (device,) = serving(plugin).node.state.advertised.devices()
+        (device,) = serving(plugin).node.state.ledger.offer.devices()
         assert [each.code for each in device.reasons] == ["programming-unfinished"]
         driver.refuse = False
         assert await fpga_program(bed.folder, NLB0) == 0

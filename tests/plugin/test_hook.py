@@ -199,7 +199,7 @@ async def test_a_refusal_is_on_stderr(
         bed.pods.mapped = mapping_both_functions()
         said = runtime.arguments()
         bed.rack.remove_card(card)  # or a plugin that can't tell yet what is in it
-        await eventually_async(lambda: not serving(plugin).node.state.advertised.resources)
+        await eventually_async(lambda: not serving(plugin).node.state.ledger.offer.resources)
         runtime.configure("uid-of-p")
         code, reason = await asyncio.to_thread(runtime.run, runtime.state(), *said)
         assert (code, "region dfl-fme.0 is gone" in reason) == (1, True)

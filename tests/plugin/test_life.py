@@ -174,5 +174,5 @@ async def test_a_removed_last_card_leaves_a_capacity_of_zero_even_if_the_stream_
         with bed.kubelet.faulty(refuse="not now"):
             await bed.kubelet.cut_stream(AF)
             bed.rack.remove_card(card)
-            await eventually_async(lambda: serving(plugin).node.state.advertised.resources == {})
+            await eventually_async(lambda: serving(plugin).node.state.ledger.offer.resources == {})
         await bed.kubelet.until(lambda: not any(bed.kubelet.capacity.values()))

@@ -120,7 +120,7 @@ async def test_a_mounted_folder_that_was_removed_ends_the_plugin(
             shutil.rmtree(host)
         task = asyncio.create_task(plugin.serve(asyncio.Event()))
         if not from_the_start:
-            await eventually_async(lambda: plugin.face and plugin.face.node.state.inventory)
+            await eventually_async(lambda: plugin.face and plugin.face.node.state.ledger.inventory)
             await eventually_async(lambda: removed(host))
         async with asyncio.timeout(60):
             with pytest.raises(AccelbindError, match=f"{which} was removed on the host"):

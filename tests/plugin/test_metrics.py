@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from plugin.device_plugin.metrics import PluginMetrics
-from plugin.mode import ModeChoice, ModeCollector
+from plugin.mode import ModeChoice, ModeMetrics
 from services.containers.holders import Holder, Holders
 from services.devices.model import Card, Device, Inventory, PciFunction, PluginMode
 from services.devices.resources import AdvertisedResources
@@ -43,7 +43,7 @@ class Node:
     def __post_init__(self) -> None:
         self.metrics = PluginMetrics(self.registry)
         known, scanner = cast("Any", self), cast("Any", SimpleNamespace(hanging=("one", "other")))
-        self.registry.register(ModeCollector(ModeChoice(PluginMode.AF, "flag")))
+        ModeMetrics(self.registry).show(ModeChoice(PluginMode.AF, "flag"))
         self.collector = NodeCollector(self.state, scanner, known)
         self.registry.register(self.collector)
 

@@ -37,8 +37,8 @@ async def test_a_container_starts_again_after_a_restart_of_the_plugin(
         await bed.restart(state)
     (node.folder(FIRST) / "resource0").unlink()  # it is not read while a container has it
     async with bed.running(PluginMode.AF, enforce_mappings="never") as plugin:
-        await eventually_async(lambda: bool([*serving(plugin).node.state.advertised.devices()]))
-        (device,) = serving(plugin).node.state.advertised.devices()
+        await eventually_async(lambda: bool([*serving(plugin).node.state.ledger.offer.devices()]))
+        (device,) = serving(plugin).node.state.ledger.offer.devices()
         assert (device.resource, device.healthy) == (MEM, False)
         assert [each.code for each in device.reasons] == ["function-in-use"]
         await bed.offers(0, MEM)

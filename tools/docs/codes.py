@@ -7,8 +7,9 @@ from typing import Final
 from accelbind.exits import Exit
 from plugin import mode
 from plugin.device_plugin import server
+from services import names as ids
 from services.admission.mutate import AGAIN, REASON, REWRITES, REWRITTEN
-from services.devices import allocation, cdi
+from services.devices import cdi
 from services.devices.nodes import ALLOWED_MISC, DENIED
 from services.devices.reasons import REASONS, Effect
 from services.kube import objects
@@ -128,8 +129,8 @@ _NAMES: Final = (
     ("annotation of a pod, read", pod, "CONFIG_HASH_ANNOTATION"),
     ("annotation of a webhook configuration, read", objects, "BUNDLE_WRITERS"),
     ("variables of a container, read and written", functions, "FUNCTION_VARIABLES"),
-    ("variables of a container, written", allocation, "UNIT_VARIABLES"),
-    ("variables of a container, written", allocation, "ADDRESS_VARIABLE"),
+    ("variables of a container, written", ids, "UNIT_VARIABLES"),
+    ("variables of a container, written", ids, "ADDRESS_VARIABLE"),
     ("kind of CDI devices of FPGAs, written", cdi, "KIND"),
     ("kind of CDI devices of device types, written", cdi, "DEVICE_KIND"),
     ("kind of CDI devices of claims, written", cdi, "CLAIM_KIND"),

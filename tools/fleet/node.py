@@ -88,7 +88,7 @@ class Node:
 
     def device_names(self) -> list[str]:
         """The devices as its slices name them."""
-        return [*self._state.by_name]
+        return [*self._state.ledger.by_name]
 
     async def prepare(self, claims: Iterable[ClaimRef]) -> None:
         """Prepare claims all at once, and read the node."""

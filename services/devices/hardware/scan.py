@@ -25,7 +25,6 @@ from services.devices.health import (
     port_without_driver,
 )
 from services.devices.model import Card, Fme, Inventory, PciFunction, Port
-from services.devices.ofs import has_no_afu
 from services.process.blocking import BlockingCalls, Call
 from services.process.errors import DeviceHung, HardwareError
 from services.process.problem import Problem
@@ -97,7 +96,7 @@ def read_card(files: Sysfs, entry: CardEntry) -> Card | None:
     ports = [_PartReader(files, folder, name, remarks).read_port(pci) for name in port_names]
     ports.sort(key=lambda port: (port.number is None, port.number))
     functions = None
-    if fme is not None and all(has_no_afu(port) for port in ports):
+    if fme is not None and all(port.has_no_afu for port in ports):
         functions = read_functions(files, function)
     return Card(
         driver.name, entry.name, pci, fme, tuple(ports), tuple(remarks), functions=functions

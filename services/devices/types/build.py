@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from services.devices.allocation import resource_variable
 from services.devices.cdi import DEVICE_KIND
 from services.devices.health import Reading
 from services.devices.model import Device, DeviceNode, Value
@@ -14,6 +13,7 @@ from services.devices.types.match import Fact, unmet
 from services.devices.types.model import Attribute, DeviceType
 from services.devices.types.node_source import NodeSource
 from services.devices.types.values import MAX_VALUE
+from services.names import resource_variable
 from services.process.problem import Problem
 from services.process.text import quote
 

@@ -11,11 +11,11 @@ from typing import Final, TypeAlias
 
 import yaml
 
-from services.devices.allocation import resource_variable
 from services.devices.nodes import SETTINGS
 from services.devices.types.model import DeviceType
 from services.devices.types.node_source import shares_path
 from services.devices.types.parsing import find_problems, parse
+from services.names import resource_variable
 from services.process.files import read_file, yaml_files
 from services.process.text import plain
 from services.process.yaml import BrokenDocument, read_documents

@@ -59,11 +59,7 @@ class Known(NodeState):
 
     def __init__(self, devices: Mapping[str, DraDevice]) -> None:
         super().__init__(Rules(PluginMode.REGION))
-        self._devices = devices
-
-    @property
-    def by_name(self) -> Mapping[str, DraDevice]:
-        return self._devices
+        vars(self.ledger)["by_name"] = devices  # where `cached_property` keeps it
 
 
 class NoPods:

@@ -48,7 +48,7 @@ async def is_left_alone(bed: Bed, dra: Plugin) -> None:
     await parts(dra).reports.run_once()  # beside the driver's own round, which may be in the middle
     tried = len(writes(bed))
     for _ in range(3):
-        parts(dra).state.announce()
+        parts(dra).state.steps.request()
         await parts(dra).reports.run_once()
     assert len(writes(bed)) == tried
 

@@ -51,7 +51,7 @@ async def test_it_registers_as_the_kubelet_expects(bed: Bed, fpga: str) -> None:
         assert info.endpoint == str(endpoint)
         assert info.supported_versions[0] == "v1.DRAPlugin"
         assert parts(dra).registration.error == ""
-        assert fpga in parts(dra).state.by_name
+        assert fpga in parts(dra).state.ledger.by_name
         assert '"source":"dra"' in str((await dra.probes.devices())[1])
     assert list((bed.folder / "k/plugins_registry").iterdir()) == []
     assert list((bed.folder / "k/plugins/accelbind.dev").iterdir()) == []
@@ -77,7 +77,7 @@ async def test_health_that_changes_while_it_is_sent_is_sent_again(bed: Bed) -> N
         stream = parts(dra).driver.NodeWatchResources(health.NodeWatchResourcesRequest(), context)
         assert len((await anext(stream)).devices) == 1
         bed.rack.remove_card(address)
-        await eventually_async(lambda: not parts(dra).state.by_name)
+        await eventually_async(lambda: not parts(dra).state.ledger.by_name)
         async with asyncio.timeout(HEALTH_SECONDS / 2):
             assert len((await anext(stream)).devices) == 0
 
@@ -129,7 +129,7 @@ async def test_the_content_of_a_port_counts_once_nobody_works_on_its_card(
 ) -> None:
     each = claim("c", result(fpga), configs=(config(NEVER),))
     async with bed.running() as dra:
-        card = str(parts(dra).state.by_name[fpga].attributes["card"])
+        card = str(parts(dra).state.ledger.by_name[fpga].attributes["card"])
         with card_lock(bed.folder / "state" / LOCKS, card, seconds=0):
             preparing = asyncio.create_task(bed.ready(each))
             await eventually_async(lambda: f"card {card}" in dra.process.calls.busy)

@@ -75,7 +75,7 @@ async def test_a_node_moves_to_dra_and_back_without_a_restart_of_the_kubelet(
         assert held["c"].running
     (mine,) = kubelet.in_use(REGION)
     async with bed.running() as dra:
-        by_name = parts(dra).state.by_name
+        by_name = parts(dra).state.ledger.by_name
         (free,) = (name for name, each in by_name.items() if each.device.id != mine)
         given = await of_claim(bed, kubelet, "of-a-claim", free)
         assert calls(kubelet, "Register") == 2

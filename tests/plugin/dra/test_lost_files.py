@@ -128,7 +128,7 @@ async def test_a_file_never_names_the_node_of_another_device(node: Node) -> None
         await node.bed.ready(engine)
         before = written(path)
         node.tree.remove("sys/devices/pci0000:01/0000:01:00.0")
-        await eventually_async(lambda: len(parts(dra).state.by_name) == 1)
+        await eventually_async(lambda: len(parts(dra).state.ledger.by_name) == 1)
         path.unlink()
         await eventually_async(lambda: written(path) == before)  # its node is nobody else's
         other = vector_engine(node.tree, 1).folders[0]

@@ -11,7 +11,6 @@ from services.devices.held import (
 )
 from services.devices.model import Card, Device, DeviceNode, Inventory, PluginMode, VirtualFunction
 from services.devices.ofs import afu_id, in_use, ofs_devices
-from services.devices.topology import Topology, lock_of
 from services.process.problem import Problem
 from tests.services.cards import (
     AF_NLB0,
@@ -125,7 +124,7 @@ def test_the_guid_counts_behind_the_header_of_an_afu(
 
 
 def held(inventory: Inventory, *allocated: str) -> list[str]:
-    parts, node = held_parts([("r", device) for device in allocated]), Topology(inventory.cards)
+    parts, node = held_parts([("r", device) for device in allocated]), inventory
     ports = [(card, port) for card in inventory.cards for port in card.ports]
     return [port.name for card, port in ports if port_resources(parts, node, card, port)]
 
@@ -140,13 +139,13 @@ def test_a_port_is_held_whatever_the_mode_a_container_got_it_in() -> None:
     assert held(inventory, "5e:00.0-1") == ["dfl-port.0"]
     for device in ("dfl-fme.0", "dfl-port.1", "5e:00.0-1", "dfl-port.2"):
         parts = held_parts([("r", device)])
-        is_in_it = bool(card_resources(parts, Topology(inventory.cards), physical))
+        is_in_it = bool(card_resources(parts, inventory, physical))
         assert is_in_it is (device != "dfl-port.2")
 
 
 def test_who_has_a_port_of_an_unknown_region_is_unknown() -> None:
     lost = virtual(card(3), 1, port("dfl-port.9"))
-    assert port_resources({}, Topology([lost]), lost, lost.ports[0]) is None
+    assert port_resources({}, Inventory((lost,)), lost, lost.ports[0]) is None
 
 
 OTHER = f"{AF_NLB0}-before"
@@ -178,7 +177,7 @@ def test_a_card_is_locked_together_with_its_virtual_functions() -> None:
     split = virtual(physical, 1, port("dfl-port.1"))
     engineless = replace(card(1), fme=None)
     bare = replace(engineless, pci=None)
-    locks = [lock_of(each) for each in (physical, split, engineless, bare)]
+    locks = [each.lock for each in (physical, split, engineless, bare)]
     assert locks == ["0000:5e:00.0", "0000:5e:00.0", "0000:5f:00.0", "region1"]
 
 
@@ -190,7 +189,7 @@ def test_a_virtual_function_of_an_ofs_card_is_held_by_its_id_or_its_engine() -> 
     assert held_functions([found], held_parts([("a", "dfl-fme.0")])) == both
     assert held_functions([card(0)], held_parts([("a", "dfl-port.0")])) == set()
     assert held(inventory, "0000-b1-00-6") == ["dfl-port.0"], "programming would change it"
-    assert card_resources(held_parts([("a", "0000-b1-00-6")]), Topology([found]), found) == {"a"}
+    assert card_resources(held_parts([("a", "0000-b1-00-6")]), Inventory((found,)), found) == {"a"}
     allocated = [("device.accelbind.dev/he-mem", "0000-b1-00-6")]
     (region,) = advertise(inventory, PluginMode.REGIONDEVEL, allocated=allocated).devices()
     assert [each.code for each in region.reasons] == [HELD]

@@ -2,9 +2,9 @@ from dataclasses import replace
 
 import pytest
 
-from services.devices.allocation import resource_variable
 from services.devices.model import Card, Device, DeviceNode, Inventory, PluginMode
 from services.devices.resources import AdvertisedResources
+from services.names import resource_variable
 from services.process.problem import Problem
 from tests.services.cards import (
     AF_NLB0,

@@ -54,7 +54,7 @@ def set_state(
         offer=known.offer if advertised is None else advertised,
         holders=known.holders if holders is None else holders,
     )
-    state.announce()
+    state.steps.request()
 
 
 def shown(logs: Sequence[MutableMapping[str, Any]]) -> list[str]:

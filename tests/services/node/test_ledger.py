@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from services.containers.holders import Holder
 from services.devices.held import HELD
 from services.devices.model import Card, Device, Inventory, PluginMode
-from services.devices.topology import card_key
 from services.node.ledger import (
     HUNG_IN_DRIVER,
     RECOVERING,
@@ -147,7 +146,7 @@ def with_afu(afu_id: str) -> Card:
     return card(0, port("dfl-port.0", afu_id))
 
 
-WORKED_ON = frozenset({card_key(card(0).address)})
+WORKED_ON = frozenset({card(0).work_key})
 
 
 def cards_of(ledger: Ledger) -> tuple[Card, ...]:

@@ -13,7 +13,6 @@ from services.containers.holders import Holder, Holders
 from services.devices.hardware.scan import Scanner
 from services.devices.model import Inventory, PluginMode
 from services.devices.resources import AdvertisedResources
-from services.devices.topology import card_key
 from services.node.ledger import Rules, World
 from services.node.metrics import NodeMetrics
 from services.node.reading import Discovery, WorldReader
@@ -111,7 +110,7 @@ async def test_without_holders_a_reading_says_only_why(short_dir: Path) -> None:
 
 async def test_calls_that_run_meanwhile_are_noted(short_dir: Path) -> None:
     node = Node(short_dir)
-    key = card_key(node.address)
+    key = f"card {node.address}"
     ended = threading.Event()
     with pytest.raises(HardwareError):
         await node.calls.run(key, ended.wait, timeout=0.01, what="programming")
@@ -132,7 +131,7 @@ class Setting:
         self.reads = 0
         self.state = NodeState(Rules())
         self.discovery = Discovery(self.state, self, Recorder(), interval=0.01)
-        self.due = self.state.follow()
+        self.due = self.state.steps.follow()
 
     async def read(self, *, divides: bool) -> World:  # noqa: ARG002 - the protocol's
         self.reads += 1
@@ -142,7 +141,7 @@ class Setting:
         """The offer after the next step."""
         async with asyncio.timeout(60):
             await self.due.wait()
-        return self.state.advertised
+        return self.state.ledger.offer
 
 
 async def test_a_failed_scan_is_logged_once_and_the_known_devices_stay(
@@ -154,10 +153,10 @@ async def test_a_failed_scan_is_logged_once_and_the_known_devices_stay(
         good, failed = setting.world, setting.reads
         setting.world = replace(good, error="no thread for cards", cards=None, types=None)
         await eventually_async(lambda: setting.reads > failed + 3)
-        assert setting.state.scan_error == "no thread for cards"
-        assert list(setting.state.advertised.resources) == [AF_NLB0]
+        assert setting.state.ledger.error == "no thread for cards"
+        assert list(setting.state.ledger.offer.resources) == [AF_NLB0]
         setting.world = good
-        await eventually_async(lambda: setting.state.scan_error == "")
+        await eventually_async(lambda: setting.state.ledger.error == "")
     assert capsys.readouterr().out.count("[error    ] scan failed") == 1
 
 
@@ -166,8 +165,8 @@ async def test_nothing_is_offered_until_it_is_known_who_has_devices() -> None:
     good = setting.world
     setting.world = World("which containers have devices is unknown")
     await setting.discovery.run_once()
-    assert (setting.state.advertised.resources, setting.state.scanned.is_set()) == ({}, False)
-    assert setting.state.scan_error == "which containers have devices is unknown"
+    assert (setting.state.ledger.offer.resources, setting.state.scanned.is_set()) == ({}, False)
+    assert setting.state.ledger.error == "which containers have devices is unknown"
     setting.world = good
     await setting.discovery.run_once()
     assert list((await setting.offer()).resources) == [AF_NLB0]

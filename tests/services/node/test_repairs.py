@@ -66,8 +66,8 @@ class Node:
     def look(self, *cards: Card, allocated: Collection[str] = ()) -> list[str]:
         """The errors that are cleared, which then count as tried."""
         held = held_parts([("r", each) for each in allocated])
-        self.tried = still_tried(self.tried, cards, held)
-        todo = repairs(cards, held, self.tried)
+        self.tried = still_tried(self.tried, Inventory(cards), held)
+        todo = repairs(Inventory(cards), held, self.tried)
         done = [(clearing(*each), each[1]) for each in todo.errors]
         done += [(enabling(card), port) for card, port in todo.disabled]
         self.tried = {**self.tried, **{each: Tried(port.name, True) for each, port in done}}
@@ -241,7 +241,7 @@ class RepairedNode:
         now = replace(world(found), attempts=self.state.attempts)
         self.state.attempts = {}
         self.state.ledger = step(self.state.ledger, now, 0)
-        self.state.announce()
+        self.state.steps.request()
 
     async def repair(self, *cards: Card) -> None:
         self.scan(*cards)

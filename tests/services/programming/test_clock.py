@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from services.bitstreams.model import BitstreamMetadata, UserClock
 from services.devices.hardware.scan import scan
 from services.process.errors import DeviceRefused
-from services.programming.clock import UserClock, check_user_clock, read_user_clock, requested_clock
+from services.programming.clock import check_user_clock, read_user_clock
 from services.programming.port import DeviceFiles, find_port
 from simulator.cards import CardSpec, Rack
 
@@ -48,7 +49,7 @@ def report(port: DeviceFiles, frequency: str) -> None:
 def test_a_bitstream_may_leave_out_either_clock(
     high: float | None, low: float | None, clock: UserClock | None
 ) -> None:
-    assert requested_clock(high, low) == clock
+    assert BitstreamMetadata("", "", clock_high=high, clock_low=low).clock == clock
 
 
 @pytest.mark.parametrize(

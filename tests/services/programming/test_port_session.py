@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from services.devices.hardware.scan import scan
-from services.devices.topology import lock_of
 from services.process.errors import (
     DeviceBusy,
     DeviceGone,
@@ -147,7 +146,7 @@ def test_the_port_of_a_virtual_function_has_the_physical_ones_engine(
     rack.move_to_vf(address, 0)
     place = place_of(rack, driver)
     assert place.engine is not None
-    assert place.engine.card.place == lock_of(place.card) == address != place.card.address
+    assert place.engine.card.place == place.card.lock == address != place.card.address
     rack.break_(address, Fault.FME_MISSING)
     assert place_of(rack, driver).engine is None
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from services.bitstreams.model import UserClock
 from services.devices.hardware.scan import scan
 from services.devices.model import Inventory
 from services.names import OPENCL_AFU
 from services.process.errors import DeviceBusy, DeviceRefused, HardwareError, InvalidBitstream
-from services.programming.clock import UserClock
 from services.programming.image import Image, Programmed
 from services.programming.ioctls import KERNEL
 from services.programming.lock import card_lock
