@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import structlog
 
@@ -96,12 +96,13 @@ class DevicePlugin:
         self._pod_resources = pod_resources_socket(settings.kubelet_dir)
         self._files = KubeletFiles(settings.kubelet_dir, settings.pod_logs_dir, calls)
         self.source = holder_source(settings, calls)
-        self._counted = CountedResources(process.folder.socket)
-        self.resources = ResourceSet(self._registration, self._counted, on_end=self._forget)
         programs = mode.programs and settings.programs
+        state = NodeState(rules_of(settings, mode, settings.units, programs=programs))
+        self._counted = CountedResources(process.folder.socket, state)
+        self.resources = ResourceSet(self._registration, self._counted, on_end=self._forget)
         self.node = NodeService(
             settings,
-            NodeState(rules_of(settings, mode, settings.units, programs=programs)),
+            state,
             calls=calls,
             driver_calls=process.driver_calls,
             holders=self.source,
@@ -141,7 +142,7 @@ class DevicePlugin:
                 group.create_task(self._mode_keeper.keep_forever(), name="mode")
 
     def _loops(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-        yield "resources", self._offer_forever()
+        yield "resources", self.resources.offer_forever(self.node.state)
         yield from self.node.loops()
         yield (
             "holders",
@@ -195,15 +196,6 @@ class DevicePlugin:
         return snapshot.holders, snapshot.problems
 
     # What the kubelet counts
-
-    async def _offer_forever(self) -> NoReturn:
-        """Offer what the node has after each step of its ledger, until cancelled."""
-        state = self.node.state
-        due = state.steps.follow()
-        while True:
-            await due.wait()
-            self._counted.note_held(resource for resource, _ in state.ledger.holders)
-            self.resources.offer(state.ledger.offer.resources)
 
     async def _take_over(self) -> None:
         """Have that withdrawn which an ended process has left, such as those of another mode.

@@ -8,7 +8,6 @@ of their own.
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from services.devices.held import replicated
 from services.devices.model import Device, DeviceNode
 from services.names import by_number
 from services.process.errors import NotAllowed
@@ -43,10 +42,10 @@ def _distinct(
     devices: Mapping[str, Device], offered: Collection[str], used: Collection[Device]
 ) -> list[str]:
     """Of the replicas of a device one at most, and none if another one must be included."""
-    taken = set(map(replicated, used))
+    taken = {each.replica_key for each in used}
     distinct: dict[Hashable, str] = {}
     for key in sorted(offered, key=by_number):
-        device = replicated(devices[key])
+        device = devices[key].replica_key
         if device not in taken:
             distinct.setdefault(device, key)
     return list(distinct.values())

@@ -1,7 +1,7 @@
 """Which devices, ports and functions containers have, whatever the mode in which they got them."""
 
 import re
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, TypeAlias
 
 from services.devices.model import NODE_MARK, Card, Device, Inventory, Port, VirtualFunction
@@ -57,14 +57,6 @@ def is_other_node(key: str, device: Device) -> bool:
 def whole_id(key: str) -> str:
     """The id of a device without what distinguishes its replicas."""
     return _REPLICA.sub("", key)
-
-
-def replicated(device: Device) -> Hashable:
-    """A key that all replicas of a device share, and no two devices."""
-    if not (device.type and device.claims):
-        return device.id
-    # With the card: one node that a type finds under two names is no replica.
-    return device.type, device.card, device.claims
 
 
 def port_resources(

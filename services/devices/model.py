@@ -352,6 +352,14 @@ class Device:
         return self.whole_id.partition(NODE_MARK)[0]
 
     @property
+    def replica_key(self) -> Hashable:
+        """A key that all replicas of a device share, and no two devices."""
+        if not (self.type and self.claims):
+            return self.id
+        # With the card: one node that a type finds under two names is no replica.
+        return self.type, self.card, self.claims
+
+    @property
     def healthy(self) -> bool:
         """Whether nothing is wrong with it."""
         return not self.reasons

@@ -19,6 +19,7 @@ from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import deviceplugin_pb2_grpc as rpc
 from services.kubelet.sockets import Identity, dial, identify, listen
 from services.kubelet.values import HEALTHY, UNHEALTHY
+from services.node.state import NodeState
 from services.process.errors import KubeletError
 
 
@@ -33,13 +34,16 @@ class Counted(Protocol):
 
 
 class CountedResources:
-    """Notes what each resource's stream was sent, for the kubelet at a socket."""
+    """Notes what each resource's stream was sent, for the kubelet at a socket.
 
-    def __init__(self, socket: Path) -> None:
+    The kubelet counts a resource of which pods have devices too, as the `state` of the node says.
+    """
+
+    def __init__(self, socket: Path, state: NodeState) -> None:
         self._socket = socket
+        self._state = state
         self._kubelets: dict[str, Identity] = {}
         self._ours: set[str] = set()
-        self._held: frozenset[str] = frozenset()
 
     def note_sent(self, resource: str, *, is_empty: bool) -> None:
         """Note what the kubelet's stream of a resource is sent."""
@@ -55,15 +59,12 @@ class CountedResources:
         for resource in resources:
             self.note_sent(resource, is_empty=False)
 
-    def note_held(self, resources: Iterable[str]) -> None:
-        """Note of which resources pods have devices now."""
-        self._held = frozenset(resources)
-
     def resources(self) -> Collection[str]:
         """The resources of this or an earlier process that are counted or held, sorted."""
         kubelet = identify(self._socket)  # a restarted one counts nothing
         counted = {name for name, counts in self._kubelets.items() if counts == kubelet}
-        return sorted(counted | (self._held & self._ours))
+        held = {resource for resource, _ in self._state.ledger.holders}
+        return sorted(counted | (held & self._ours))
 
 
 GRACE_SECONDS: Final = 1.0

@@ -36,7 +36,6 @@ from services.devices.held import (
     is_number,
     is_other_node,
     possible_ids,
-    replicated,
 )
 from services.devices.model import Card, Device, Inventory, PluginMode, Sighting, TypesReading
 from services.devices.ofs import is_in_use
@@ -416,7 +415,7 @@ def _conflict(device: Device, claimants: Mapping[str, Sequence[Device]]) -> Prob
         others = [
             each
             for each in claimants[claim]
-            if replicated(each) != replicated(device)
+            if each.replica_key != device.replica_key
             # The nodes of a card are devices of one type.
             and (is_number(claim) or each.type != device.type)
         ]

@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import grpc
 import grpc.aio
@@ -26,6 +26,7 @@ from services.kubelet import deviceplugin_pb2_grpc as rpc
 from services.kubelet.sockets import API_VERSION, Identity, dial
 from services.node.device_list import Counted, DeviceListServer
 from services.node.kubelet_folder import KubeletFolder
+from services.node.state import NodeState
 from services.process.errors import KubeletError
 from services.process.outage import Outage
 from services.process.retry import Backoff
@@ -273,6 +274,13 @@ class ResourceSet:
             finally:
                 for task in self._tasks.values():
                     task.cancel()
+
+    async def offer_forever(self, state: NodeState) -> NoReturn:
+        """Offer what the node has after each step of its ledger, until cancelled."""
+        due = state.steps.follow()
+        while True:
+            await due.wait()
+            self.offer(state.ledger.offer.resources)
 
     def offer(self, resources: Mapping[str, Devices]) -> None:
         """Offer these resources; withdraw what the kubelet still counts of anything else."""

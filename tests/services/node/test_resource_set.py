@@ -6,13 +6,17 @@ from pathlib import Path
 import pytest
 
 from plugin.device_plugin.server import ResourceServer
+from services.containers.holders import Holder
 from services.devices.model import Device
 from services.node import registration
 from services.node.device_list import CountedResources
 from services.node.kubelet_folder import KubeletFolder
+from services.node.ledger import Rules
 from services.node.registration import Registration, ResourceSet
+from services.node.state import NodeState
 from services.process.errors import KubeletError
 from services.process.retry import Backoff
+from tests.services.node.support import set_state
 from tests.support import background, eventually_async
 
 
@@ -25,7 +29,7 @@ def tree(**resources: str) -> Mapping[str, Mapping[str, Device]]:
     return {name: {key: device(key, name) for key in keys} for name, keys in resources.items()}
 
 
-NONE = CountedResources(Path("/nowhere/kubelet.sock"))
+NONE = CountedResources(Path("/nowhere/kubelet.sock"), NodeState(Rules()))
 
 
 def no_server(_devices: Mapping[str, Device], _path: Path) -> ResourceServer:
@@ -56,7 +60,8 @@ async def test_a_resource_without_devices_ends_once_the_kubelet_counts_none_of_t
 ) -> None:
     """Also one of an earlier process; not while pods have devices of it."""
     (short_dir / "kubelet.sock").touch()
-    counted = CountedResources(short_dir / "kubelet.sock")
+    state = NodeState(Rules())
+    counted = CountedResources(short_dir / "kubelet.sock", state)
     counted.note_sent("a", is_empty=False)
     counted.take_over(["of-another-mode"])
     async with fleet(counted) as ours:
@@ -68,10 +73,12 @@ async def test_a_resource_without_devices_ends_once_the_kubelet_counts_none_of_t
         assert set(ours.registrations) == {"a", "of-another-mode"}
         for resource in ("a", "of-another-mode"):
             counted.note_sent(resource, is_empty=True)
-        counted.note_held(["of-another-mode", "of-others"])
+        holder = (Holder("ns", "p", "c"),)
+        held = {(resource, "x"): holder for resource in ("of-another-mode", "of-others")}
+        set_state(state, holders=held)
         ours.offer(tree(b="y"))
         assert set(ours.registrations) == {"b", "of-another-mode"}
-        counted.note_held([])
+        set_state(state, holders={})
         ours.offer(tree(b="y"))
         assert set(ours.registrations) == {"b"}
         assert ours.registrations["b"] is not back
