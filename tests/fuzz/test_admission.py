@@ -5,7 +5,6 @@ import copy
 import gzip
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from services.mappings.index import MappingIndex
 from tests.services.building import function, index
 from tests.support import soaking
 from tests.webhook.asgi import Bench
@@ -97,18 +95,8 @@ def bent(draw: st.DrawFn) -> bytes:
     return draw(st.sampled_from([*ways, gzip.compress(content, 1), b" " * MAX_BODY + content]))
 
 
-@dataclass
-class Known:
-    """Two mappings that stay."""
-
-    index: MappingIndex
-    loaded: bool = True
-
-
-BENCH = Bench(
-    mappings=Known(index(function(NAME, "af"), function("region-nlb0", "region"))),
-    max_body=MAX_BODY,
-)
+BENCH = Bench(max_body=MAX_BODY)
+BENCH.mappings.index = index(function(NAME, "af"), function("region-nlb0", "region"))
 
 
 def echoes(sent: bytes, uid: object) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 from services.admission.mutate import Policy
 from tests.services.building import function, index
 from tests.webhook.reviews import NAME
-from webhook.app import AdmissionHandler, Mappings, create_app
+from webhook.app import AdmissionHandler, create_app
 from webhook.metrics import AdmissionMetrics
 
 Message: TypeAlias = MutableMapping[str, Any]
@@ -28,8 +28,8 @@ class Fixed:
 class Bench:
     """A handler of reviews and an application around it."""
 
-    def __init__(self, *, mappings: Mappings | None = None, max_body: int = 100_000) -> None:
-        self.mappings = mappings or Fixed()
+    def __init__(self, *, max_body: int = 100_000) -> None:
+        self.mappings = Fixed()
         self.figures = AdmissionMetrics()
         handler = AdmissionHandler(self.mappings, Policy(), self.figures, max_body=max_body)
         self.app = create_app(handler)

@@ -13,8 +13,8 @@ def start(tmp_path: Path) -> Iterator[Starter]:
     """Start a webhook of a test's own."""
     started: list[Webhook] = []
 
-    def starter(*arguments: str | Path, mappings: str = "") -> Webhook:
-        started.append(start_webhook(tmp_path, *arguments, mappings=mappings))
+    def starter(*arguments: str | Path) -> Webhook:
+        started.append(start_webhook(tmp_path, *arguments))
         return started[-1]
 
     yield starter

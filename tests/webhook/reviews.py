@@ -1,4 +1,4 @@
-"""AdmissionReviews and mappings for the webhook's tests, and how to read its answers."""
+"""AdmissionReviews for the webhook's tests, and how to read its answers."""
 
 import base64
 import json
@@ -10,21 +10,6 @@ INTERFACE, AFU, RESOURCE = ARRIA, NLB0, AF_NLB0
 NAME = "arria10-nlb0"
 LOGICAL = f"fpga.intel.com/{NAME}"
 UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
-
-
-def mapping_yaml(name: str = NAME, *, namespace: str = "default", mode: str = "af") -> str:
-    """An AcceleratorFunction as a document of YAML."""
-    return f"""\
-apiVersion: fpga.intel.com/v2
-kind: AcceleratorFunction
-metadata:
-  name: {name}
-  namespace: {namespace}
-spec:
-  afuId: {AFU}
-  interfaceId: {INTERFACE}
-  mode: {mode}
-"""
 
 
 def pod(resource: str = LOGICAL, count: object = "1", **container: Any) -> dict[str, Any]:

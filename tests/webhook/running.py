@@ -2,15 +2,18 @@
 
 import contextlib
 import http.client
-import json
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+from accelbind.plain_port import PlainPort
 from certs.folder import issue
+from tests.services.building import function
 from tests.support import Process, accelbind_command
-from tests.webhook.reviews import mapping_yaml
+from tests.webhook.reviews import NAME
 from webhook.settings import WebhookSettings
 
 HEADERS = {"Content-Type": "application/json", "Accept-Encoding": "gzip"}
@@ -23,11 +26,6 @@ class Answer:
     status: int
     body: bytes
     headers: dict[str, str]
-
-    @property
-    def text(self) -> str:
-        """The body as text."""
-        return self.body.decode()
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ class Webhook:
 
     def context(self) -> ssl.SSLContext:
         """TLS that trusts its CA and nobody else."""
-        return ssl.create_default_context(cafile=str(self.tls / "ca.crt"))
+        return ssl.create_default_context(cafile=self.tls / "ca.crt")
 
     def connect(self, *shown: Path) -> http.client.HTTPSConnection:
         """A connection over TLS, with a certificate of the client and its key if given."""
@@ -57,33 +55,23 @@ class Webhook:
 
     def ask(self, path: str, body: bytes, *shown: Path) -> Answer:
         """One request on a connection of its own."""
-        return _answer(self.connect(*shown), "POST", path, body, HEADERS)
+        with contextlib.closing(self.connect(*shown)) as connection:
+            connection.request("POST", path, body, HEADERS)
+            found = connection.getresponse()
+            named = {name.lower(): value for name, value in found.getheaders()}
+            return Answer(found.status, found.read(), named)
 
-    def plain(self, path: str) -> Answer:
+    def plain(self, path: str) -> tuple[int, str]:
         """A GET on the port for metrics and probes."""
-        return _answer(
-            http.client.HTTPConnection("localhost", self.metrics_port, timeout=60), "GET", path
-        )
+        status, text = PlainPort("localhost", self.metrics_port).get(path)
+        return status, text.decode()
 
     def metric(self, name: str) -> float:
         """A sample of `/metrics`, by its name with labels; 0 where it isn't there."""
-        for line in self.plain("/metrics").text.splitlines():
+        for line in self.plain("/metrics")[1].splitlines():
             if line.startswith(f"{name} "):
                 return float(line.removeprefix(f"{name} "))
         return 0.0
-
-    def events(self, event: str) -> list[dict[str, object]]:
-        """What it has logged, by event."""
-        lines = [json.loads(line) for line in self.process.stderr.splitlines()]
-        return [line for line in lines if line["event"] == event]
-
-
-def _answer(connection: http.client.HTTPConnection, *request: Any) -> Answer:
-    with contextlib.closing(connection):
-        connection.request(*request)
-        found = connection.getresponse()
-        named = {name.lower(): value for name, value in found.getheaders()}
-        return Answer(found.status, found.read(), named)
 
 
 def settings(folder: Path, **given: Any) -> WebhookSettings:
@@ -94,8 +82,8 @@ def settings(folder: Path, **given: Any) -> WebhookSettings:
     return WebhookSettings.model_validate({**files, **ports, **given})
 
 
-def start_webhook(folder: Path, *arguments: str | Path, mappings: str = "") -> Webhook:
-    """Start the webhook with a certificate and mappings of its own, in a fresh folder."""
+def start_webhook(folder: Path, *arguments: str | Path) -> Webhook:
+    """Start the webhook with a certificate and a mapping of its own, in a fresh folder."""
     issue(folder / "tls", ["localhost", "127.0.0.1"])
     flags: list[str | Path] = [
         *("--tls-cert", folder / "tls" / "tls.crt", "--tls-key", folder / "tls" / "tls.key"),
@@ -104,7 +92,7 @@ def start_webhook(folder: Path, *arguments: str | Path, mappings: str = "") -> W
         *("--mappings", folder / "mappings"),
     ]
     (folder / "mappings").mkdir()
-    (folder / "mappings" / "m.yaml").write_text(mappings or mapping_yaml())
+    (folder / "mappings" / "m.yaml").write_text(yaml.safe_dump(function(NAME, "af")))
     command = accelbind_command("webhook", *flags, *arguments)
     process = Process(command, folder=folder, name="webhook")
     try:

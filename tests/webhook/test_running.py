@@ -26,7 +26,7 @@ def test_metrics_count_what_was_answered_and_a_peer_without_goodbye_holds_up_no_
     assert webhook.metric('accelbind_mappings{kind="AcceleratorFunction"}') == 1
     assert webhook.metric("accelbind_certificate_expiry_timestamp_seconds") > 1.7e9
     assert webhook.metric("accelbind_ready") == 1
-    assert "accelbind_build_info{" in webhook.plain("/metrics").text
+    assert "accelbind_build_info{" in webhook.plain("/metrics")[1]
     with contextlib.closing(webhook.connect()) as connection:
         connection.request("GET", "/mutate")
         assert connection.getresponse().status == 405
@@ -36,9 +36,8 @@ def test_metrics_count_what_was_answered_and_a_peer_without_goodbye_holds_up_no_
 def test_it_is_not_ready_first_and_serves_on_meanwhile(start: Starter) -> None:
     webhook = start("--drain-seconds", "300")
     webhook.process.popen.send_signal(signal.SIGTERM)
-    assert eventually(lambda: webhook.plain("/readyz").status == 503)
-    assert webhook.plain("/readyz").text == "stopping\n"
-    assert webhook.plain("/healthz").status == 200
+    assert eventually(lambda: webhook.plain("/readyz") == (503, "stopping\n"))
+    assert webhook.plain("/healthz") == (200, "ok\n")
     answer = webhook.ask("/mutate", body())
     assert answer.headers["connection"] == "close"
     assert patch_of(answer.body)
@@ -54,4 +53,4 @@ def test_with_a_client_ca_only_clients_with_a_certificate_get_through_the_handsh
     with pytest.raises((ssl.SSLError, ConnectionError)):
         webhook.ask("/mutate", body())
     for path in ("/healthz", "/readyz"):  # our own probe has nothing to show
-        assert webhook.plain(path).text == "ok\n"
+        assert webhook.plain(path) == (200, "ok\n")

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import yaml
 from structlog.testing import capture_logs
 
 from services.mappings import folder
@@ -12,11 +13,10 @@ from services.mappings.folder import FolderSnapshot, FolderSource, load_folder
 from services.process.errors import ExternalFailure
 from tests.services import building
 from tests.support import background, eventually_async
-from tests.webhook.reviews import mapping_yaml
 
 
 def function(name: str = "nlb0") -> str:
-    return mapping_yaml(name)
+    return yaml.safe_dump(building.function(name, "af", namespace="default"))
 
 
 def region(name: str, namespace: str = "lab") -> str:
