@@ -68,44 +68,48 @@ def _unpack(archive: Path, program: Path) -> Path:
     return program
 
 
-def run_helm(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+def run_helm(*arguments: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
     """Run a command of Helm, away from the user's own settings and clusters."""
     with tempfile.TemporaryDirectory() as home:
         return subprocess.run(
             [helm(), *arguments],
             env=clean_environment() | {"HOME": home},
+            input=stdin,
             capture_output=True,
             text=True,
             check=False,
         )
 
 
-def template(*arguments: str | Path, namespace: str = NAMESPACE) -> list[Json]:
-    done = run_helm("template", "accelbind", CHART, "--namespace", namespace, *arguments)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return [item for item in yaml.load_all(done.stdout, QUICK) if item]
+def template(
+    values: Json, *options: str | Path, chart: Path = CHART, namespace: str = NAMESPACE
+) -> subprocess.CompletedProcess[str]:
+    """Have Helm render the chart with values."""
+    return run_helm(
+        *("template", "accelbind", chart, "--namespace", namespace, "--values", "-", *options),
+        stdin=json.dumps(values),
+    )
 
 
 @cache
 def _with_values(values: str, namespace: str) -> tuple[str, ...]:
-    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
-        file.write(values)
-        file.flush()
-        items = template("--values", file.name, namespace=namespace)
-    return tuple(json.dumps(item, sort_keys=True) for item in items)
+    done = template(json.loads(values), namespace=namespace)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return tuple(json.dumps(each, sort_keys=True) for each in objects(done.stdout))
+
+
+def objects(text: str) -> list[Json]:
+    return [item for item in yaml.load_all(text, QUICK) if item]
 
 
 def with_values(values: Json, namespace: str = NAMESPACE) -> list[Json]:
-    """The same with values; each is rendered once."""
+    """The objects of the chart with values; each is rendered once."""
     return [json.loads(text) for text in _with_values(json.dumps(values), namespace)]
 
 
-def refusal(values: Json) -> str:
+def refusal(values: Json, *options: str | Path) -> str:
     """What Helm says about values that the chart does not take."""
-    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
-        json.dump(values, file)
-        file.flush()
-        done = run_helm("template", "accelbind", CHART, "--values", file.name)
+    done = template(values, *options)
     assert done.returncode != 0, "they were taken"
     return done.stderr
 

@@ -3,21 +3,18 @@
 Helm reads the installation from an API server stand-in, as it does in an upgrade.
 """
 
+import asyncio
 import base64
-import json
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import NamedTuple
 
-import anyio
 import pytest
 
 from certs.authority import create_authority
 from simulator.apiserver.resources import resource
 from simulator.apiserver.standin import ApiServerStandIn
-from tests.manifests.helm import CHART, helm
+from tests.manifests.helm import template
 from tests.manifests.rendering import NAMESPACE, Json, one, rendered
-from tests.support import clean_environment
 
 OLD, NEW = (
     create_authority(datetime.now(UTC), timedelta(days=1)).certificate.pem.decode() for _ in "ab"
@@ -95,35 +92,25 @@ def install(api: ApiServerStandIn, case: Case, by_release: dict[str, str] = NONE
     api.put({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data})
 
 
-async def refused(api: ApiServerStandIn, certificates: Json, home: Path, *options: str) -> str:
+async def refused(api: ApiServerStandIn, certificates: Json, *options: str) -> str:
     """What the chart says against the values; empty if it renders them."""
-    values = json.dumps({"certificates": certificates})
-    done = await anyio.run_process(
-        [
-            *(str(helm()), "template", "accelbind", str(CHART), "--dry-run=server"),
-            *("--namespace", NAMESPACE, "--values", "-"),
-            *("--kubeconfig", str(api.kubeconfig_path)),
-            *options,
-        ],
-        input=values.encode(),
-        env=clean_environment() | {"HOME": str(home)},
-        check=False,
-    )
-    said = done.stderr.decode()
+    server = ("--dry-run=server", "--kubeconfig", api.kubeconfig_path)
+    values = {"certificates": certificates}
+    done = await asyncio.to_thread(template, values, *server, *options)
     # Rendered objects go to the API server, which stands in for few kinds.
-    return "" if "unable to build kubernetes objects from release manifest" in said else said
+    rendered_it = "unable to build kubernetes objects from release manifest" in done.stderr
+    return "" if rendered_it else done.stderr
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.about)
 async def test_an_upgrade_is_refused_if_the_webhook_would_not_be_trusted_meanwhile(
-    api: ApiServerStandIn, case: Case, tmp_path: Path
+    api: ApiServerStandIn, case: Case
 ) -> None:
-    helm()
     install(api, case)
     certificates = {"source": case.source}
     if case.source == "existingSecret":
         certificates |= {"existingSecret": case.secret, "caBundle": case.authorities}
-    said = await refused(api, certificates, tmp_path)
+    said = await refused(api, certificates)
     if case.taken:
         assert said == ""
     else:
@@ -132,11 +119,8 @@ async def test_an_upgrade_is_refused_if_the_webhook_would_not_be_trusted_meanwhi
         assert 'follow docs/helm.md, "Change the source of certificates"' in said
 
 
-async def test_a_first_installation_is_not_compared_with_anything(
-    api: ApiServerStandIn, tmp_path: Path
-) -> None:
-    helm()
-    assert await refused(api, {"source": "cert-manager"}, tmp_path) == ""
+async def test_a_first_installation_is_not_compared_with_anything(api: ApiServerStandIn) -> None:
+    assert await refused(api, {"source": "cert-manager"}) == ""
 
 
 @pytest.mark.parametrize(
@@ -144,13 +128,12 @@ async def test_a_first_installation_is_not_compared_with_anything(
     [("own", OWN, NONE), ("cert-manager", THEIRS, BY_CERT_MANAGER)],
 )
 async def test_helm_must_forget_a_bundle_that_its_last_upgrade_set(
-    api: ApiServerStandIn, source: str, mounted: str, annotations: dict[str, str], tmp_path: Path
+    api: ApiServerStandIn, source: str, mounted: str, annotations: dict[str, str]
 ) -> None:
-    helm()
     case = Case("", mounted, OLD, annotations, source, taken=True)
     install(api, case, BY_CHART)
-    said = await refused(api, {"source": source}, tmp_path, "--is-upgrade")
+    said = await refused(api, {"source": source}, "--is-upgrade")
     assert f"certificates.source {source}: Helm could delete the caBundle" in said
-    assert await refused(api, {"source": source}, tmp_path) == ""
+    assert await refused(api, {"source": source}) == ""
     install(api, case)
-    assert await refused(api, {"source": source}, tmp_path, "--is-upgrade") == ""
+    assert await refused(api, {"source": source}, "--is-upgrade") == ""

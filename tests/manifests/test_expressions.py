@@ -126,6 +126,7 @@ def test_webhooks_are_called_for_pods_with_accelerators_whatever_else_is_null(
     objects: list[Json],
 ) -> None:
     conditions = {(name, *texts) for name, texts in about_pods(objects)}
+    # None shares a name: an API server keeps the audit annotations of the first of a name.
     assert {name for name, *_ in conditions} == {
         *("pods.accelbind.dev", "last-check.accelbind.dev"),
         *("guard.accelbind.dev", "guard-claims.accelbind.dev"),

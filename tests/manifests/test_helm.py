@@ -15,11 +15,18 @@ import yaml
 
 from certs.authority import create_authority
 from tests.docs import blocks
-from tests.manifests.helm import CHART, helm, leaves, refusal, run_helm, with_values
+from tests.manifests.helm import (
+    CHART,
+    helm,
+    leaves,
+    objects,
+    refusal,
+    run_helm,
+    template,
+    with_values,
+)
 from tests.manifests.rendering import (
-    NAMESPACE,
     OVERLAYS,
-    QUICK,
     TWO_POOLS,
     WORKLOADS,
     Json,
@@ -248,9 +255,9 @@ def test_the_chart_refuses_what_is_no_value_and_takes_pools_that_may_not_overlap
 
 
 def test_dra_needs_a_kubernetes_that_has_it() -> None:
-    dra = ("template", "x", CHART, "--set", "pools[0].name=b,pools[0].driver=dra")
-    assert run_helm(*dra, "--kube-version", "1.36").returncode == 0
-    refused = run_helm(*dra, "--kube-version", "1.35.4").stderr
+    dra = pool(driver="dra")
+    assert template(dra, "--kube-version", "1.36").returncode == 0
+    refused = refusal(dra, "--kube-version", "1.35.4")
     assert "pools[0].driver dra needs Kubernetes 1.36 or newer, and this is v1.35.4: use" in refused
 
 
@@ -305,13 +312,12 @@ def taken_guards(items: list[Json]) -> set[str]:
 
 
 def test_monitors_need_a_cluster_that_knows_them() -> None:
-    monitors = ("template", "x", CHART, "--set", "monitoring.enabled=true")
+    monitors = {"monitoring": {"enabled": True}}
     on_a_cluster = ("--api-versions", "apiregistration.k8s.io/v1")
-    assert run_helm(*monitors).returncode == 0
-    refused = run_helm(*monitors, *on_a_cluster).stderr
+    refused = refusal(monitors, *on_a_cluster)
     assert "monitoring.enabled needs the definitions of the Prometheus operator" in refused
     known = ("--api-versions", "monitoring.coreos.com/v1")
-    assert run_helm(*monitors, *on_a_cluster, *known).returncode == 0
+    assert template(monitors, *on_a_cluster, *known).returncode == 0
 
 
 def test_a_bundle_of_ones_own_is_in_every_webhook() -> None:
@@ -343,13 +349,10 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", ["af", "pools"])
-def test_the_package_installs_from_anywhere(name: str, package: Path, tmp_path: Path) -> None:
-    (tmp_path / "values.yaml").write_text(json.dumps(example(name)))
-    values = ("--values", tmp_path / "values.yaml", "--namespace", NAMESPACE)
-    done = run_helm("template", "accelbind", package, *values)
+def test_the_package_installs_from_anywhere(name: str, package: Path) -> None:
+    done = template(example(name), chart=package)
     assert (done.returncode, done.stderr) == (0, "")
-    packaged = [item for item in yaml.load_all(done.stdout, QUICK) if item]
-    assert comparable(packaged) == comparable(with_values(example(name)))
+    assert comparable(objects(done.stdout)) == comparable(with_values(example(name)))
 
 
 def test_the_package_has_what_templates_read_and_no_more(package: Path) -> None:
@@ -370,15 +373,14 @@ def test_the_package_has_what_templates_read_and_no_more(package: Path) -> None:
     ],
 )
 def test_notes_say_what_is_next_and_warn_of_modes_that_share_a_resource(
-    pools: list[Json], said: str, warned: bool, tmp_path: Path
+    pools: list[Json], said: str, warned: bool
 ) -> None:
     named = [
         {"name": f"b{number}", "nodeSelector": {"pool": str(number)}} | each
         for number, each in enumerate(pools)
     ]
-    (tmp_path / "values.yaml").write_text(json.dumps({"pools": named}))
-    values = ("--values", tmp_path / "values.yaml")
-    done = run_helm("install", "x", CHART, "--dry-run=client", *values)
+    install = ("install", "x", CHART, "--dry-run=client", "--values", "-")
+    done = run_helm(*install, stdin=json.dumps({"pools": named}))
     assert done.returncode == 0, done.stderr
     notes = done.stdout.rpartition("NOTES:")[2]
     assert said in notes

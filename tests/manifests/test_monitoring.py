@@ -89,17 +89,6 @@ def test_panels_of_what_happens_show_0_where_nothing_has_happened() -> None:
     assert [title for title, each in found if "vector(0)" not in each] == []
 
 
-def test_panels_of_what_a_cluster_may_not_have_say_none() -> None:
-    empty = re.compile(r"accelbind_(device_reason|card_\w+)")
-    titles = {title for title, each in panels() if empty.search(each)}
-    said = {
-        panel["title"]: panel["fieldConfig"]["defaults"].get("noValue")
-        for panel in dashboard()["panels"]
-        if panel["title"] in titles
-    }
-    assert said == dict.fromkeys(("Unhealthy devices", "Temperatures", "Power, by node"), "none")
-
-
 def test_every_alert_says_what_is_the_case_and_has_a_runbook_of_its_own() -> None:
     text = (FOLDER / "runbooks.md").read_text()
     sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))

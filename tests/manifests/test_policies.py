@@ -249,6 +249,8 @@ def test_plugins_run_on_labelled_nodes_only_also_on_those_with_the_taint_for_car
 def test_pods_say_what_they_take_and_how_to_see_whether_they_live() -> None:
     for _, name, spec in all_pods():
         assert spec["priorityClassName"].startswith("system-")
+        # A Service accelbind-metrics would set ACCELBIND_METRICS_PORT to a URL.
+        assert spec["enableServiceLinks"] is False
         for container in containers(spec):
             resources = container["resources"]
             assert set(resources["requests"]) == {"cpu", "memory"}, name

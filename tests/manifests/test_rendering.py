@@ -13,7 +13,6 @@ from tests.manifests.rendering import (
     COMPONENTS,
     DEFAULT,
     INCLUDED,
-    KUSTOMIZATIONS,
     MANIFESTS,
     NAMESPACE,
     OVERLAYS,
@@ -51,14 +50,6 @@ def check(item: Json, version: str) -> None:
         assert crd.validate(served["schema"]["openAPIV3Schema"], item) == []
     else:
         kubernetes_validate.validate(item, version, strict=True)
-
-
-@pytest.mark.parametrize("folder", KUSTOMIZATIONS)
-def test_it_renders_and_nothing_is_there_twice(folder: str) -> None:
-    items = rendered(folder)
-    assert items
-    names = [named(item) for item in items]
-    assert len(set(names)) == len(names)
 
 
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
@@ -151,21 +142,6 @@ def test_webhooks_come_last_and_what_others_need_first(overlay: str) -> None:
     assert kinds[0] == "Namespace"
     assert set(kinds[-2:]) == set(WEBHOOK_KINDS)
     assert kinds.index("CustomResourceDefinition") < kinds.index("Deployment")
-
-
-def test_no_two_webhooks_that_pods_pass_share_a_name(tmp_path: Path) -> None:
-    """Of one name's audit annotations an API server keeps the first, whoever comes later."""
-    names = [
-        webhook["name"]
-        for kind in WEBHOOK_KINDS
-        for configuration in of_kind(own_overlay(tmp_path, "guard", "guard-claims"), kind)
-        for webhook in configuration["webhooks"]
-        if webhook["rules"][0]["resources"] == ["pods"]
-    ]
-    assert sorted(names) == [
-        *("guard-claims.accelbind.dev", "guard.accelbind.dev"),
-        *("last-check.accelbind.dev", "pods.accelbind.dev"),
-    ]
 
 
 def test_cert_manager_takes_the_place_of_our_certificates_and_of_all_their_rights() -> None:
