@@ -5,6 +5,8 @@ import io
 import json
 import os
 import shlex
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 from zipfile import ZipFile
@@ -17,6 +19,7 @@ from tests.docs.blocks import commands
 from tests.making import make
 from tests.manifests.helm import CHART, helm
 from tests.manifests.rendering import QUICK, rendered
+from tests.support import REPOSITORY, clean_environment
 from tools.release import (
     IMAGES,
     INSTALLATIONS,
@@ -32,6 +35,7 @@ from tools.release import (
     with_links,
 )
 
+PACKAGES = {"accelbind", "webhook", "plugin", "certs", "services", "simulator"}
 REGISTRY = "registry.example/owner"
 SETTINGS = {"REGISTRY": "registry.example/Owner", "SOURCE": "https://git.example/owner/accelbind"}
 DIGEST = f"sha256:{'1' * 64}"
@@ -133,8 +137,39 @@ def test_a_version_is_written_where_one_of_accelbind_stands(before: str, after: 
     assert stamped(before, "0.2.0.dev1") == after
 
 
-def test_the_wheel_and_its_bill_have_the_version_and_what_is_locked(files: Path) -> None:
-    wheel = ZipFile(files / f"accelbind-{__version__}-py3-none-any.whl")
+@pytest.fixture
+def wheel(files: Path) -> ZipFile:
+    return ZipFile(files / f"accelbind-{__version__}-py3-none-any.whl")
+
+
+def test_the_wheel_holds_the_packages_the_license_and_what_the_demo_shows(wheel: ZipFile) -> None:
+    names, info = set(wheel.namelist()), f"accelbind-{__version__}.dist-info"
+    assert {name.partition("/")[0] for name in names} == PACKAGES | {info}
+    assert [name for name in names if "__pycache__" in name] == []
+    shown = {
+        path.relative_to(REPOSITORY).as_posix()
+        for path in (REPOSITORY / "simulator" / "demo").rglob("*.yaml")
+    }
+    assert len(shown) >= 8
+    assert shown | {f"{info}/licenses/LICENSE"} <= names
+
+
+def test_the_command_works_from_the_wheel(wheel: ZipFile, tmp_path: Path) -> None:
+    script = "import accelbind.cli as it; it.main(['--version']); print(it.__file__)"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env=clean_environment() | {"PYTHONPATH": str(wheel.filename)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == f"accelbind {__version__}\n{wheel.filename}/accelbind/cli.py\n"
+
+
+def test_the_wheel_and_its_bill_have_the_version_and_what_is_locked(
+    files: Path, wheel: ZipFile
+) -> None:
     metadata = wheel.read(f"accelbind-{__version__}.dist-info/METADATA").decode()
     assert f"\nVersion: {__version__}\n" in metadata
     bill = json.loads((files / f"accelbind-{__version__}.cdx.json").read_text())
