@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from accelbind.cli import main
+from accelbind.cli import COMMANDS, load, main
 from simulator.driver import SimulatedCalls
 from tests.support import REPOSITORY, accelbind_command, clean_environment
 
@@ -44,6 +44,19 @@ def run(
             patch.setenv(name, value)
         code = main([str(each) for each in arguments], driver_calls=driver_calls)
     return Done(code, out.getvalue(), err.getvalue())
+
+
+def commands_by_words() -> dict[str, Any]:
+    """All commands, by the words that are typed after `accelbind`."""
+
+    def within(words: str, command: Any) -> Iterator[tuple[str, Any]]:
+        inner = getattr(command, "commands", None)
+        if inner is None:
+            yield words, command
+        for name, each in (inner or {}).items():
+            yield from within(f"{words} {name}", each)
+
+    return dict(each for name in COMMANDS for each in within(name, load(name)))
 
 
 def run_process(*arguments: str | Path, env: dict[str, str] | None = None) -> Done:

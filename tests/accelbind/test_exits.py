@@ -1,17 +1,15 @@
 """Exit codes: 0 yes, 1 no, 2 cannot say, of every command; JSON is an object with a version."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from accelbind import cli
 from simulator.bitstreams import make_gbs
 from simulator.cards import A10_INTERFACE, NLB0, CardSpec, Rack
 from simulator.driver import DriverStandIn, SimulatedCalls, raw_bitstream
-from tests.accelbind.running import run
+from tests.accelbind.running import commands_by_words, run
 from tests.support import REPOSITORY
 
 POD: Final = str(REPOSITORY / "examples/pods/preprogrammed.yaml")
@@ -115,16 +113,7 @@ ROWS: Final[list[tuple[list[str], int, str]]] = [
 ]
 
 
-def commands(command: Any, words: str) -> Iterator[tuple[str, Any]]:
-    """The command, or those within it, by the words that are typed."""
-    below = getattr(command, "commands", None)
-    if not below:
-        yield words, command
-    for name, each in (below or {}).items():
-        yield from commands(each, f"{words} {name}")
-
-
-KNOWN: Final = dict(each for name in cli.COMMANDS for each in commands(cli.load(name), name))
+KNOWN: Final = commands_by_words()
 
 
 def test_the_table_has_every_command() -> None:

@@ -9,32 +9,18 @@ from typing import Any
 import pytest
 import yaml
 
-from accelbind.cli import COMMANDS, load, main
 from accelbind.doctor import command as doctor
-from tests.accelbind.running import run
+from tests.accelbind.running import commands_by_words, run
 from tests.docs import blocks
 from tests.docs.blocks import commands
+from tests.manifests.rendering import NAMESPACE
 from tests.support import REPOSITORY
 
 PAGES = blocks.pages()
 FOLDERS = ("docs", "examples", "manifests", "simulator", "tests")
 """Of which the commands name files."""
 
-
-_MANIFEST = (REPOSITORY / "manifests" / "base" / "namespace.yaml").read_text()
-NAMESPACE = yaml.safe_load(_MANIFEST)["metadata"]["name"]
-
-
-def leaves(words: str, command: Any) -> Iterator[tuple[str, Any]]:
-    inner = getattr(command, "commands", None)
-    if inner is None:
-        yield words, command
-    else:
-        for name, each in inner.items():
-            yield from leaves(f"{words} {name}", each)
-
-
-LEAVES = dict(each for name in COMMANDS for each in leaves(f"accelbind {name}", load(name)))
+LEAVES = {f"accelbind {words}": command for words, command in commands_by_words().items()}
 
 
 def examples(command: Any) -> str:
@@ -73,34 +59,12 @@ def test_commands_name_commands_flags_and_files_that_exist(page: str) -> None:
             assert (REPOSITORY / path).exists(), f"{one.page}:{one.line}: {path}"
 
 
-def named_within_text() -> dict[str, set[str]]:
-    """Return the commands that are named within sentences, and the flags shown with them."""
-    found: dict[str, set[str]] = {}
+def test_commands_within_sentences_exist_with_their_flags() -> None:
     for page in PAGES:
-        if page == "docs/reference.md" or page.startswith("docs/commands/"):  # generated
-            continue
         for span in blocks.inline_commands(page):
-            words = span.split()[1:]
-            names = [word for word in words if re.fullmatch(r"[a-z]+(-[a-z]+)*", word)]
-            if names and names[0] == "has":  # a message of accelbind
-                continue
-            groups = {"certs", "fpga", "bitstream", "names", "check", "dra"}
-            depth = 2 if names and names[0] in groups else 1
-            name = " ".join(words[: min(depth, len(names))])
-            flags = {re.split(r"[=\[]", word)[0] for word in words if word.startswith("--")}
-            found.setdefault(name, set()).update(flags)
-    return found
-
-
-def test_commands_within_sentences_exist_with_their_flags(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TERM", "dumb")
-    monkeypatch.setenv("COLUMNS", "200")
-    for name, flags in named_within_text().items():
-        assert main([*name.split(), "--help"]) == 0, f"accelbind {name}"
-        shown = set(re.findall(r"--[a-z][a-z-]+", capsys.readouterr().out))
-        assert flags - shown == set(), name
+            names_a_group = any(each.startswith(f"{span} ") for each in LEAVES)
+            if not names_a_group:
+                check_flags(span.split())
 
 
 def test_hooks_of_pre_commit_pass_on_the_examples_with_the_arguments_of_the_page() -> None:
