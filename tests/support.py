@@ -142,7 +142,6 @@ class Process:
         folder: Path,
         name: str = "process",
         env: Mapping[str, str] | None = None,
-        cwd: Path | None = None,
     ) -> None:
         self.name = name
         self.out_path = folder / f"{name}.out"
@@ -154,7 +153,7 @@ class Process:
                 stdout=out,
                 stderr=err,
                 env=clean_environment() | dict(env or {}),
-                cwd=cwd or REPOSITORY,
+                cwd=REPOSITORY,
                 start_new_session=True,
             )
 
@@ -275,13 +274,12 @@ class Processes:
         self,
         arguments: Sequence[str | Path],
         *,
-        name: str = "",
+        name: str = "process",
         env: Mapping[str, str] | None = None,
-        cwd: Path | None = None,
     ) -> Process:
         """Start a command line; the name is made unique within the test."""
-        unique = f"{name or 'process'}-{len(self._started)}"
-        process = Process(arguments, folder=self._folder, name=unique, env=env, cwd=cwd)
+        unique = f"{name}-{len(self._started)}"
+        process = Process(arguments, folder=self._folder, name=unique, env=env)
         self._started.append(process)
         return process
 

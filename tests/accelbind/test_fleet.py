@@ -30,9 +30,8 @@ def table(node: str, *devices: Json, **more: Any) -> Json:
     return {"node": node, "mode": "af", "source": "plugin", "devices": [*devices], **more}
 
 
-def process_on(node: str, phase: str = "Running", component: str = "accelbind-plugin") -> Json:
+def process_on(node: str, phase: str = "Running") -> Json:
     made = plugin_on(node, "plugin", phase)
-    made["metadata"]["labels"] = {"app.kubernetes.io/component": component}
     made["metadata"]["ownerReferences"][0]["name"] = "accelbind-plugin"
     return {"apiVersion": "v1", "kind": "Pod"} | made
 
@@ -76,12 +75,9 @@ async def nodes(api: ApiServerStandIn) -> Processes:
         n3=503,
         n4=table("n4", problems=["the first scan is under way"]),
     )
-    for name in ("n1", "n2", "n3"):
+    for name in ("n1", "n2", "n3", "n4"):
         api.put(process_on(name))
-    api.put(process_on("n4"))
     api.put(process_on("n5", "Pending"))
-    api.put(process_on("n1", component="accelbind-webhook") | {"kind": "Pod"})
-    api.put(process_on("n1"))
     for name, counted in (("n1", {AF: "2"}), ("n2", {"fpga.intel.com/af-old": "1"}), ("n9", {})):
         api.put(labelled(name, counted | {"cpu": "4"}))
     api.put(published("n3", attributes(type="fpga", card="0000:3b:00.0"), attributes(type="rng")))

@@ -18,7 +18,7 @@ from certs.folder import issue
 from services.admission.mutate import Policy
 from simulator.apiserver.http_server import HttpServer, Request, Response
 from simulator.apiserver.standin import ApiServerStandIn
-from tests.simulator.apiserver.support import PHYSICAL, function, node_with
+from tests.simulator.apiserver.support import node_with
 from tests.support import REPOSITORY
 
 Json: TypeAlias = dict[str, Any]
@@ -204,14 +204,6 @@ def told(result: Result) -> str:
     return "\n".join(f"{line.state}: {line.what} → {line.todo}" for line in result.lines)
 
 
-def furnish(api: ApiServerStandIn, port: int, bundle: bytes) -> None:
-    """All that a cluster that is well has, as far as the stand-in keeps it."""
-    for each in configurations(f"https://127.0.0.1:{port}", bundle):
-        api.put(each)
-    api.put(function("nlb0"))
-    api.put(labelled("n1", {PHYSICAL: "2", "cpu": "4"}))
-
-
 def labelled(name: str, amounts: Json, *taints: Json, **labels: str) -> Json:
     """A node with the label for plugins, and others."""
     made = node_with(name, amounts)
@@ -259,11 +251,10 @@ async def expect(
     state: str,
     *words: str,
     answers: Answers | None = None,
-    **values: Any,
 ) -> Result:
     """Have a check of the cluster, with these answers, find a state and say these words."""
     with answering(api, answers or (lambda _: None)):
-        result = (await looked(api, only=check, **values))[check]
+        result = (await looked(api, only=check))[check]
     text = told(result)
     assert (result.state, [word for word in words if word not in text]) == (state, []), text
     return result

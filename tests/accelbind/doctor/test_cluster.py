@@ -16,17 +16,9 @@ from simulator.apiserver.http_server import Request
 from simulator.apiserver.standin import ApiServerStandIn
 from simulator.cards import A10_INTERFACE, NLB0
 from tests.accelbind.doctor import answers as cluster
-from tests.accelbind.doctor.answers import (
-    SYSTEM,
-    Json,
-    answering,
-    expect,
-    furnish,
-    looked,
-    told,
-)
+from tests.accelbind.doctor.answers import SYSTEM, Json, answering, expect, looked, told
 from tests.accelbind.running import write_config
-from tests.simulator.apiserver.support import PHYSICAL, node_with, pod
+from tests.simulator.apiserver.support import PHYSICAL, function, node_with, pod
 from tests.support import require
 
 TARGET, ALSO = "example.com/gpu", "example.com/nic"
@@ -43,8 +35,11 @@ async def test_a_cluster_that_is_well_has_no_red_line(
             [cluster.daemonset()], [cluster.plugin_on("n1")], n1=cluster.says("af", PHYSICAL)
         ),
     )
+    api.put(function("nlb0"))
+    api.put(cluster.labelled("n1", {PHYSICAL: "2", "cpu": "4"}))
     async with cluster.serving(tmp_path / "tls") as (port, bundle):
-        furnish(api, port, bundle)
+        for each in cluster.configurations(f"https://127.0.0.1:{port}", bundle):
+            api.put(each)
         with answering(api, answers):
             results = await looked(api)
     assert [each for each in results.values() if each.state != "ok"] == []

@@ -19,13 +19,14 @@ def without_labels(name: str, capacity: str) -> Json:
 
 
 class Scene(NamedTuple):
-    """A cluster's nodes, the plugin's DaemonSets, and the nodes on which the first has pods."""
+    """Nodes and slices, the plugin's DaemonSets, and the nodes on which the first has pods."""
 
     nodes: list[Json]
     daemonsets: list[Json]
     running: tuple[str, ...] = ()
 
 
+PUBLISHED = cluster.published("n1", cluster.attributes(type="rng"))
 ONE = [cluster.daemonset()]
 TWO = [*ONE, cluster.daemonset("accelbind-plugin-b", nodeSelector={"pool": "b"})]
 
@@ -65,6 +66,11 @@ TWO = [*ONE, cluster.daemonset("accelbind-plugin-b", nodeSelector={"pool": "b"})
             ["failed"],
             "13 nodes (n10, n11, n12, n13, n14, n15, n16, n17, n18, n19 and 3 more)",
         ),
+        (
+            Scene([without_labels("n1", "0"), PUBLISHED], ONE),
+            ["failed"],
+            "has a pod on node n1 with accelerators",
+        ),
     ],
 )
 async def test_nodes_are_covered_by_one_plugin_daemonset_each(
@@ -79,16 +85,6 @@ async def test_nodes_are_covered_by_one_plugin_daemonset_each(
     answers = cluster.pools(scene.daemonsets, pods, **said)
     result = await expect(api, "cluster.pools", worst, words, answers=answers)
     assert [str(line.state) for line in result.lines] == states
-
-
-async def test_a_node_that_publishes_devices_without_a_class_needs_a_plugin(
-    api: ApiServerStandIn,
-) -> None:
-    api.put(without_labels("n1", "0"))
-    api.put(cluster.published("n1", cluster.attributes(type="rng")))
-    answers = cluster.pools(ONE, [])
-    words = "has a pod on node n1 with accelerators"
-    await expect(api, "cluster.pools", "failed", words, answers=answers)
 
 
 REGION = "fpga.intel.com/region-ce48969398f05f33946d560708be108a"

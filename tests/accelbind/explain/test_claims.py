@@ -111,18 +111,6 @@ def test_a_template_that_is_not_there_is_asked_for(explain: Explain) -> None:
     )
 
 
-def test_a_region_for_development_whose_resource_is_programmed_gets_a_hint(
-    explain: Explain, tmp_path: Path
-) -> None:
-    limits = {"resources": {"limits": {"fpga.intel.com/devel": 1}}}
-    spec = {"containers": [{"name": "c"} | limits]}
-    (tmp_path / "devel.yaml").write_text(yaml.safe_dump({"kind": "Pod", "spec": spec}))
-    done = run(
-        "explain", "-n", "default", "--mappings", explain.maps, "-f", tmp_path / "devel.yaml"
-    )
-    assert "accelbind dra template devel" in done.stderr
-
-
 def test_programs_get_it_too(explain: Explain) -> None:
     done = explain(of_class(REGION, {"mapping": "nlb0"}), "-o", "json")
     (item,) = json.loads(done.stdout)["items"]

@@ -180,8 +180,8 @@ spec:
   containers: [{name: app, resources: {limits: {fpga.intel.com/devel: 1}}}]
 """
     warning = "containers setup (af) and app (regiondevel): a node runs one mode only"
-    code, out, _ = explain(manifest)
-    assert code == 0
+    code, out, err = explain(manifest)
+    assert (code, "accelbind dra template devel" in err) == (0, True)
     assert out.startswith("Pod in namespace default: admitted, rewritten\n  init container setup: ")
     assert f"\n  warning: {warning}\n" in out
     assert "the container programs the region itself" in out
