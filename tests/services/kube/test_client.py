@@ -34,7 +34,6 @@ class Server:
         self.bodies: list[bytes] = []
         self.close_after_each = close_after_each
         self.writers: list[asyncio.StreamWriter] = []
-        self.tasks: set[asyncio.Task[None]] = set()
         self.url, self.port = "", 0
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

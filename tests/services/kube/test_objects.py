@@ -3,7 +3,6 @@
 import json
 import tracemalloc
 from collections.abc import AsyncIterator
-from itertools import count
 from typing import Any
 
 import pytest
@@ -125,46 +124,40 @@ async def test_an_object_is_created_once_and_deleted_as_it_was_read(client: Clus
 # Lists that a command reads as a whole
 
 
-class Pages(ClusterClient):
-    """A server whose lists have the same objects on each of `number` pages."""
+class Bodies(ClusterClient):
+    """A server that answers with these, one after the other."""
 
-    def __init__(self, number: int, *items: Any) -> None:
-        self.server = "test"
-        self._left, self._items, self._tokens = number, items, count()
+    def __init__(self, *bodies: bytes) -> None:
+        self.server, self._bodies = "test", iter(bodies)
 
     async def request(self, *_args: object, **_named: object) -> HttpResponse:
-        self._left -= 1
-        token = f"t{next(self._tokens)}" if self._left else ""
-        page = {"metadata": {"continue": token}, "items": self._items}
-        return HttpResponse(200, json.dumps(page).encode())
+        return HttpResponse(200, next(self._bodies))
+
+
+def pages(number: int, *items: Any) -> Bodies:
+    """A server with a list that has the same objects on each page."""
+    tokens = [*(f"t{n}" for n in range(1, number)), ""]
+    return Bodies(
+        *(json.dumps({"metadata": {"continue": each}, "items": items}).encode() for each in tokens)
+    )
 
 
 async def test_a_list_has_as_many_bytes_as_its_reader_allows() -> None:
-    assert len(await list_objects(Pages(50, {"a": 1}), "/x", dict, most=200_000)) == 50
+    assert len(await list_objects(pages(50, {"a": 1}), "/x", dict, most=200_000)) == 50
     with pytest.raises(TooLong, match="GET /x has too many bytes or objects"):
-        await list_objects(Pages(500, {"a": 1}), "/x", dict, most=200_000)
+        await list_objects(pages(500, {"a": 1}), "/x", dict, most=200_000)
     with pytest.raises(TooLong):
-        await list_objects(Pages(50, {"a": "x" * 10_000}), "/x", dict, most=200_000)
+        await list_objects(pages(50, {"a": "x" * 10_000}), "/x", dict, most=200_000)
 
 
 async def test_an_object_larger_than_any_of_an_api_server_is_not_decoded() -> None:
     with pytest.raises(Unreadable, match="larger than 4194304 bytes"):
-        await list_objects(Pages(1, {"a": "x" * 4_200_000}), "/x", dict)
-
-
-class Raw(ClusterClient):
-    """A server that answers everything with one body."""
-
-    def __init__(self, body: bytes) -> None:
-        self.server, self._body = "test", body
-
-    async def request(self, *_args: object, **_named: object) -> HttpResponse:
-        return HttpResponse(200, self._body)
+        await list_objects(pages(1, {"a": "x" * 4_200_000}), "/x", dict)
 
 
 async def test_a_page_of_far_more_objects_than_requested_is_not_decoded() -> None:
-    assert len(await list_objects(Pages(1, *[{}] * 2 * PAGE), "/x", dict)) == 2 * PAGE
-    server = Raw(b'{"metadata":{"continue":"N"},"items":[' + b"0," * 999_999 + b"0]}")
+    assert len(await list_objects(pages(1, *[{}] * 2 * PAGE), "/x", dict)) == 2 * PAGE
+    server = Bodies(b'{"metadata":{"continue":"N"},"items":[' + b"0," * 999_999 + b"0]}")
     tracemalloc.start()
     try:
         with pytest.raises(Unreadable, match=f"GET /x can't be read: .* {2 * PAGE}$"):
@@ -175,4 +168,4 @@ async def test_a_page_of_far_more_objects_than_requested_is_not_decoded() -> Non
 
 
 async def test_a_list_without_items_is_empty() -> None:
-    assert await list_objects(Raw(b'{"metadata": {}, "items": null}'), "/x", dict) == []
+    assert await list_objects(Bodies(b'{"metadata": {}, "items": null}'), "/x", dict) == []

@@ -1,18 +1,7 @@
-from fractions import Fraction
-
 import pytest
 
 from services.pods.requests import MAX_COUNT, parse_count
 from services.process.errors import InvalidQuantity
-
-SUFFIXES = {
-    "": Fraction(1),
-    "n": Fraction(1, 10**9),
-    "u": Fraction(1, 10**6),
-    "m": Fraction(1, 1000),
-}
-SUFFIXES |= {letter: Fraction(1000**n) for n, letter in enumerate("kMGTPE", 1)}
-SUFFIXES |= {f"{letter}i": Fraction(1024**n) for n, letter in enumerate("KMGTPE", 1)}
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import os
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 import yaml
@@ -11,8 +10,6 @@ from services.devices.held import HELD
 from tests.services.devices.types.making import Types, document
 from tests.services.ofs_cards import AFUS, C6100, HE_MEM, OfsNode
 from tests.support import REPOSITORY
-
-T = TypeVar("T")
 
 FIRST, SECOND = "0000:b1:00.5", "0000:b1:00.6"
 
