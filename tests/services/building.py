@@ -154,8 +154,8 @@ def refused(obj: Object, known: MappingIndex = KNOWN, policy: Policy = ANY) -> R
     return result
 
 
-def first(obj: Object, kind: str = "containers") -> Any:
-    return obj["spec"][kind][0]
+def first(obj: Object) -> Any:
+    return obj["spec"]["containers"][0]
 
 
 def note_of(obj: Object) -> Any:

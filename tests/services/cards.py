@@ -39,9 +39,8 @@ def port(
     afu_id: str = NLB0,
     *problems: Problem,
     number: int | None = 0,
-    pci: PciFunction | None = None,
 ) -> Port:
-    return Port(name, number, afu_id, problems, pci, 0)
+    return Port(name, number, afu_id, problems, None, 0)
 
 
 def card(

@@ -24,12 +24,12 @@ class OfsNode:
         self.root = root
 
     def add_card(
-        self, shell: str = N6001, *, functions: int = 3, interface: str = INTERFACE, bus: str = "b1"
+        self, shell: str = N6001, *, functions: int = 3, interface: str = INTERFACE
     ) -> None:
         """A card with its engine, a port that reaches no AFU, and virtual functions."""
         tree, index = self.tree, len(list(self.root.glob("sys/class/fpga_region/*")))
         ids = {"subsystem_vendor": "0x8086", "subsystem_device": f"0x{shell}", "numa_node": 1}
-        folder = tree.pci(f"0000:{bus}:00.0", "8086:bcce", **ids)
+        folder = tree.pci("0000:b1:00.0", "8086:bcce", **ids)
         region = f"{folder}/fpga_region/region{index}"
         if interface:
             inner = f"{region}/dfl-fme.{index}/dfl-fme-region.1/fpga_region/region9"
@@ -39,11 +39,11 @@ class OfsNode:
             tree.file(f"dev/{part}", "")
         tree.link(f"sys/class/fpga_region/region{index}", region)
         for number in range(functions):
-            address = f"0000:{bus}:00.{number + 5}"
+            address = f"0000:b1:00.{number + 5}"
             virtual = tree.pci(address, "8086:bccf", **ids)
             tree.link(f"{virtual}/physfn", folder)
             tree.link(f"{folder}/virtfn{number}", virtual)
-            tree.group(virtual, int(bus, 16) * 10 + number)
+            tree.group(virtual, 0xB1 * 10 + number)
 
     def folder(self, address: str) -> Path:
         return (self.root / "sys/bus/pci/devices" / address).resolve()
@@ -65,7 +65,7 @@ class OfsNode:
     def unbind(self, address: str) -> None:
         (self.folder(address) / "driver").unlink()
 
-    def write_bar(self, address: str, afu_id: str, header: int = AFU_HEADER) -> None:
+    def write_bar(self, address: str, afu_id: str) -> None:
         """Put the header and GUID of an AFU at the start of a function's BAR0."""
-        words = struct.pack("<3Q", header, int(afu_id[16:], 16), int(afu_id[:16], 16))
+        words = struct.pack("<3Q", AFU_HEADER, int(afu_id[16:], 16), int(afu_id[:16], 16))
         (self.folder(address) / "resource0").write_bytes(words.ljust(4096, b"\0"))

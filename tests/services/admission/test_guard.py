@@ -34,11 +34,10 @@ def guarded(
     *containers: Object,
     note: object = None,
     selector: Object | None = None,
-    init: Object | None = None,
     policy: Policy = POLICY,
 ) -> Refused | None:
     text = note if isinstance(note, str) else json.dumps(note)
-    obj = pod(*containers, annotations={NOTE: text}, init=[init] if init else ())
+    obj = pod(*containers, annotations={NOTE: text})
     if selector is not None:
         obj["spec"]["nodeSelector"] = selector
     return guard(decode(obj), KNOWN.namespace("default"), policy, policy.shared(KNOWN))

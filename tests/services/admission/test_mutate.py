@@ -6,9 +6,7 @@ from typing import Any
 import pytest
 
 from services.admission.mutate import MAX_POD_UNITS, Patched, Policy, Refused, Unchanged, mutate
-from services.admission.patch import escaped, read_note
-from services.mappings.index import build_index
-from services.mappings.model import parse
+from services.admission.patch import read_note
 from services.pods.pod import decode_pod
 from services.pods.reasons import ReviewReason
 from services.process.errors import InvalidReview
@@ -42,13 +40,6 @@ OURS = "fpga.intel.com/"
 def ours(**counts: Any) -> Object:
     """Limits by the last part of the name, `_` for `-`."""
     return {OURS + name.replace("_", "-"): count for name, count in counts.items()}
-
-
-# Rewritten pods
-
-
-def test_a_member_of_a_pointer_is_escaped() -> None:
-    assert escaped("a~b/c") == "a~0b~1c"
 
 
 def test_an_env_with_blanks_between_its_parts_is_added_to() -> None:
@@ -157,14 +148,6 @@ def test_an_env_that_can_not_be_read_is_refused(env: bytes, problem: str) -> Non
 # Warnings
 
 
-def warned(*objects: Object, name: str = "x") -> tuple[str, ...]:
-    """The warnings of a pod that requests a name; objects that are repeated stay."""
-    known = build_index(map(parse, objects))
-    result = judge(pod(container("app", {OURS + name: "1"})), known)
-    assert isinstance(result, Patched)
-    return result.warnings
-
-
 DUPLICATE = ("fpga.intel.com/x is a duplicate of fpga.intel.com/y",)
 
 
@@ -201,7 +184,9 @@ DUPLICATE = ("fpga.intel.com/x is a duplicate of fpga.intel.com/y",)
 def test_deprecated_and_duplicate_names_are_warned_of(
     objects: list[Object], warnings: tuple[str, ...]
 ) -> None:
-    assert warned(*objects) == warnings
+    result = judge(pod(container("app", ours(x="1"))), index(*objects))
+    assert isinstance(result, Patched)
+    assert result.warnings == warnings
 
 
 def test_warnings_are_short_and_few() -> None:

@@ -14,7 +14,7 @@ from simulator.apiserver import http_server
 from simulator.apiserver.reading import bookmark_line
 from simulator.apiserver.resources import FUNCTIONS
 from simulator.apiserver.standin import ApiServerStandIn
-from tests.services.building import NLB0, accelerator, function, region
+from tests.services.building import accelerator, function, region
 from tests.support import background, eventually_async
 
 QUICK = WatchTiming(first=0.002, longest=0.02, steady=60.0, watch=300.0)
@@ -45,10 +45,8 @@ class FakeTime:
 class MappingServer(ApiServerStandIn):
     """The API server stand-in, with what tests of mappings ask of it."""
 
-    def put_function(
-        self, name: str, namespace: str = "default", *, mode: str = "region", afu: str = NLB0
-    ) -> None:
-        self.put(function(name, mode, afu=afu, namespace=namespace))
+    def put_function(self, name: str, namespace: str = "default", *, mode: str = "region") -> None:
+        self.put(function(name, mode, namespace=namespace))
 
     def put_region(self, name: str, namespace: str = "default") -> None:
         self.put(region(name, namespace=namespace))
@@ -88,11 +86,10 @@ class MappingServer(ApiServerStandIn):
 
 @asynccontextmanager
 async def following(
-    server: ApiServerStandIn, timing: WatchTiming = QUICK, *, interval: float = 0.001
+    server: ApiServerStandIn, timing: WatchTiming = QUICK
 ) -> AsyncIterator[ApiServerSource]:
     """A source that follows the server while the block lasts, and must not end before."""
-    client = ClusterClient(server.access)
-    source = ApiServerSource(client, timing=timing, interval=interval)
+    source = ApiServerSource(ClusterClient(server.access), timing=timing, interval=0.001)
     async with background(source.follow()):
         yield source
 

@@ -98,7 +98,7 @@ async def test_a_pod_is_asked_for_by_its_path() -> None:
 async def test_an_answer_that_is_no_success_says_what_the_server_said(
     reply: bytes, text: str
 ) -> None:
-    async with Server(reply, reply).run() as server, ClusterClient(Access(server.url)) as client:
+    async with talk(reply, reply) as (client, _server):
         with pytest.raises(ClusterError, match=text):
             await client.get(POD)
 
@@ -140,8 +140,7 @@ async def test_lines_end_at_newlines_only_however_they_are_cut() -> None:
     body = b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\n\r\n"
     reply = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + body
     async with (
-        Server(reply).run() as server,
-        ClusterClient(Access(server.url)) as client,
+        talk(reply) as (client, server),
         client.lines("/api/v1/pods", {"watch": 1}, seconds=5) as lines,
     ):
         assert [line async for line in lines] == [one, two, b"rest"]
@@ -228,13 +227,6 @@ def account_of(folder: Path, authority: bytes, token: str = "first") -> Path:  #
     return folder
 
 
-@asynccontextmanager
-async def serving(context: ssl.SSLContext, *answers: bytes, port: int = 0) -> AsyncIterator[Server]:
-    server = Server(*answers, close_after_each=True)
-    async with server.run(context, port=port):
-        yield server
-
-
 def test_an_address_counts_before_a_service_account_and_without_both_there_is_none(
     tmp_path: Path,
 ) -> None:
@@ -301,16 +293,16 @@ async def test_a_token_that_can_not_be_sent_is_an_error(tmp_path: Path, content:
 
 async def test_a_replaced_ca_counts_at_once_and_the_old_one_no_longer(tmp_path: Path) -> None:
     old, new = make_pair(["127.0.0.1"]), make_pair(["127.0.0.1"])
-    async with serving(old.context, OK) as server:
+    async with Server(OK, close_after_each=True).run(old.context) as server:
         account = account_of(tmp_path, old.authority)
         client = ClusterClient(Access(server.url, account))
         assert await client.get(POD) == b"{}"
-    async with serving(new.context, OK, port=server.port):
+    async with Server(OK, close_after_each=True).run(new.context, port=server.port):
         with pytest.raises(ClusterError, match=r"can't be reached: .*certificate"):
             await client.get(POD)
         (account / "ca.crt").write_bytes(b"broken\n" + new.authority)
         assert await client.get(POD) == b"{}"
-    async with serving(old.context, OK, port=server.port):
+    async with Server(OK).run(old.context, port=server.port):
         with pytest.raises(ClusterError, match=r"can't be reached: .*certificate"):
             await client.get(POD)
     await client.aclose()

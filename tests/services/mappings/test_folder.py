@@ -19,10 +19,6 @@ def function(name: str = "nlb0") -> str:
     return yaml.safe_dump(building.function(name, "af", namespace="default"))
 
 
-def region(name: str, namespace: str = "lab") -> str:
-    return json.dumps(building.region(name, namespace=namespace)) + "\n"
-
-
 def load(directory: Path, **files: str | bytes) -> FolderSnapshot:
     for name, content in files.items():
         path = directory / name.replace("__", ".")

@@ -27,14 +27,10 @@ class Recorder(EventRecorder):
         self.records.append(event)
 
 
-def scanned(
-    inventory: Inventory | None = None,
-    advertised: AdvertisedResources | None = None,
-    mode: PluginMode = PluginMode.AF,
-) -> NodeState:
-    """The state of a node after a scan."""
-    state = NodeState(Rules(mode))
-    set_state(state, inventory or Inventory(), advertised)
+def scanned(advertised: AdvertisedResources | None = None) -> NodeState:
+    """The state of a node of mode af after a scan."""
+    state = NodeState(Rules(PluginMode.AF))
+    set_state(state, Inventory(), advertised)
     return state
 
 

@@ -23,16 +23,13 @@ from tests.services.cards import advertise
 from tests.services.node.support import scanned, set_state, shown
 
 
-def tree_of(rack: Rack, mode: PluginMode = PluginMode.AF) -> AdvertisedResources:
-    return advertise(scan(rack.root), mode)
-
-
-def kept() -> KeptFiles:
-    return KeptFiles(NodeMetrics(CollectorRegistry()).files)
+def tree_of(rack: Rack) -> AdvertisedResources:
+    return advertise(scan(rack.root), PluginMode.AF)
 
 
 def publisher_for(folder: Path, state: NodeState) -> CdiPublisher:
-    return CdiPublisher(folder, state, host_root="/", calls=BlockingCalls(), kept=kept())
+    kept = KeptFiles(NodeMetrics(CollectorRegistry()).files)
+    return CdiPublisher(folder, state, host_root="/", calls=BlockingCalls(), kept=kept)
 
 
 async def test_devices_are_named_only_as_long_as_a_file_stands_that_has_them(

@@ -22,7 +22,8 @@ def path(short_dir: Path) -> Path:
     return short_dir / "device-plugins"
 
 
-def make(path: Path) -> None:
+def make_anew(path: Path) -> None:
+    shutil.rmtree(path, ignore_errors=True)
     path.mkdir()
 
 
@@ -107,7 +108,7 @@ async def test_without_a_folder_there_is_nothing_to_be_first_in_until_it_comes(p
     async with checking(path) as one, checking(path) as other:
         await is_active(one)
         await is_active(other)
-        make(path)
+        make_anew(path)
         await eventually_async(lambda: one.lock.is_lost or other.lock.is_lost)
         assert [one.lock.is_active, other.lock.is_active].count(True) == 1
 
@@ -115,8 +116,7 @@ async def test_without_a_folder_there_is_nothing_to_be_first_in_until_it_comes(p
 async def test_a_folder_that_is_made_again_is_locked_again(path: Path) -> None:
     async with checking(path) as folder:
         await is_active(folder)
-        shutil.rmtree(path)
-        make(path)
+        make_anew(path)
         folder.new_socket()
         other = NodeLock(path)
         other.check()
@@ -129,8 +129,7 @@ async def test_a_loss_that_is_found_between_two_checks_wakes_who_waits_for_it(pa
         await is_active(folder)
         lost = asyncio.create_task(folder.until(lambda: folder.lock.is_lost))
         await asyncio.sleep(0)  # it waits
-        shutil.rmtree(path)
-        make(path)
+        make_anew(path)
         other = NodeLock(path)
         other.check()
         with pytest.raises(KubeletError, match="another accelbind was faster"):

@@ -20,13 +20,9 @@ from tests.services.node.support import set_state
 from tests.support import background, eventually_async
 
 
-def device(key: str, resource: str) -> Device:
-    return Device(key, resource)
-
-
 def tree(**resources: str) -> Mapping[str, Mapping[str, Device]]:
     """Resources with a device for each letter."""
-    return {name: {key: device(key, name) for key in keys} for name, keys in resources.items()}
+    return {name: {key: Device(key, name) for key in keys} for name, keys in resources.items()}
 
 
 NONE = CountedResources(Path("/nowhere/kubelet.sock"), NodeState(Rules()))
@@ -133,7 +129,7 @@ async def test_a_registration_that_fails_slowly_makes_the_next_pause_longer_too(
     short_dir.joinpath("kubelet.sock").touch()
     ours = Registration(
         "a",
-        {"x": device("x", "a")},
+        {"x": Device("x", "a")},
         create_server=hopeless,
         folder=KubeletFolder(short_dir),
         is_counted=lambda: False,

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -56,7 +56,7 @@ async def run(
     return await calls.run(key, call, **{"timeout": 60, "what": "it", **options})
 
 
-def raise_(error: BaseException) -> None:
+def raise_(error: BaseException) -> NoReturn:
     raise error
 
 
@@ -138,9 +138,6 @@ def no_thread(_thread: threading.Thread) -> None:
     raise RuntimeError("can't start new thread")
 
 
-# Each under its own key
-
-
 async def each(
     calls: BlockingCalls,
     wanted: Mapping[str, Callable[[], str]],
@@ -174,13 +171,9 @@ async def test_of_many_calls_some_hang_and_all_others_are_made(calls: BlockingCa
     assert await each(calls, wanted) == outcomes | dict.fromkeys(hangs, "late")
 
 
-def fail() -> str:
-    raise ValueError("no")
-
-
 async def test_a_call_of_many_that_fails_otherwise_is_an_error(calls: BlockingCalls) -> None:
     with pytest.raises(ValueError, match="no"):
-        await each(calls, {"a": fail, "b": answer("B")})
+        await each(calls, {"a": partial(raise_, ValueError("no")), "b": answer("B")})
 
 
 async def test_calls_are_made_in_turn_while_none_is_slow(calls: BlockingCalls) -> None:

@@ -12,33 +12,15 @@ from services.process import http
 from services.process.errors import ExternalFailure
 from services.process.http import MetricsServer, Route, build_info, new_registry
 from services.process.listening import ALL_ADDRESSES, listen, write_ports
-from tests.support import eventually_async
 
 
-class Probes:
-    """Routes, of which one hangs until it is let go."""
+async def crash() -> tuple[int, str]:
+    raise RuntimeError("boom")
 
-    def __init__(self) -> None:
-        self.hanging = 0
-        self.go_on = asyncio.Event()
 
-    async def crash(self) -> tuple[int, str]:
-        raise RuntimeError("boom")
-
-    async def hang(self) -> tuple[int, str]:
-        self.hanging += 1
-        await self.go_on.wait()
-        return 200, "late\n"
-
-    @property
-    def routes(self) -> Mapping[str, Route]:
-        return {
-            "/healthz": answers(200, "ok\n"),
-            "/readyz": answers(503, "no mappings\n"),
-            "/json": answers(200, '{"ä": 1}'.encode()),
-            "/crash": self.crash,
-            "/hang": self.hang,
-        }
+async def hang() -> tuple[int, str]:
+    await asyncio.Event().wait()
+    return 200, "never\n"
 
 
 def answers(status: int, text: str | bytes) -> Route:
@@ -48,13 +30,21 @@ def answers(status: int, text: str | bytes) -> Route:
     return answer
 
 
+ROUTES: Mapping[str, Route] = {
+    "/healthz": answers(200, "ok\n"),
+    "/readyz": answers(503, "no mappings\n"),
+    "/json": answers(200, '{"ä": 1}'.encode()),
+    "/crash": crash,
+    "/hang": hang,
+}
+
+
 @contextlib.asynccontextmanager
 async def running(
-    registry: CollectorRegistry | None = None, probes: Probes | None = None, deadline: float = 60
+    registry: CollectorRegistry | None = None, deadline: float = 60
 ) -> AsyncIterator[int]:
     """The port of a server."""
-    routes = (probes or Probes()).routes
-    async with MetricsServer(registry or CollectorRegistry(), routes, deadline=deadline) as server:
+    async with MetricsServer(registry or CollectorRegistry(), ROUTES, deadline=deadline) as server:
         await server.start("127.0.0.1", 0)
         yield server.port
 
@@ -132,11 +122,16 @@ async def test_the_oldest_connection_makes_room_for_a_probe(
 
 
 async def test_closing_ends_what_is_going_on() -> None:
-    probes = Probes()
-    server = MetricsServer(CollectorRegistry(), probes.routes)
+    begun = asyncio.Event()
+
+    async def hanging_probe() -> tuple[int, str]:
+        begun.set()
+        return await hang()
+
+    server = MetricsServer(CollectorRegistry(), {"/hang": hanging_probe})
     await server.start("127.0.0.1", 0)
     hanging = asyncio.create_task(exchange(server.port, request("/hang")))
-    await eventually_async(lambda: probes.hanging == 1)
+    await begun.wait()
     with pytest.raises(ExternalFailure, match=r"can't listen on 127\.0\.0\.1:"):
         await MetricsServer(CollectorRegistry()).start("127.0.0.1", server.port)
     await server.close()

@@ -136,20 +136,12 @@ def test_a_node_without_cards_says_why(
     assert inventory == Inventory((), (Problem(reason, message.format(root=tmp_path)),))
 
 
-# Again and again
-
-
-def card_folder(rack: Rack) -> Path:
-    names = rack.places(rack.addresses[0])
-    return rack.root / names["entry"]
-
-
 @pytest.mark.parametrize(
     "file", ["thermal_mgmt/threshold2_reached", "hwmon/hwmon0/temp1_crit_alarm"]
 )
 def test_the_drivers_of_all_ages_report_heat(tmp_path: Path, file: str) -> None:
     rack = lay_out(tmp_path, [CardSpec("dfl")])
-    flag = card_folder(rack) / "dfl-fme.0" / file
+    flag = rack.root / rack.places(rack.addresses[0])["entry"] / "dfl-fme.0" / file
     flag.parent.mkdir(exist_ok=True)
     flag.write_text("1\n")
     fme = the_card(scan(tmp_path)).fme
