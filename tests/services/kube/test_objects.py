@@ -18,7 +18,7 @@ from services.kube.objects import (
     write_secret,
 )
 from services.process.errors import ClusterError
-from simulator.apiserver.http_server import Request, Response
+from simulator.apiserver.http_server import Response
 from simulator.apiserver.standin import ApiServerStandIn
 
 OURS = frozenset({"a", "b"})
@@ -86,11 +86,10 @@ TOO_LARGE = b'{"metadata":{"resourceVersion":"1"},"a":"%s"}' % (b"x" * 4_200_000
 async def test_answers_that_are_no_object_are_told(
     api: ApiServerStandIn, client: ClusterClient, body: bytes
 ) -> None:
-    def of_secrets(request: Request) -> bool:
-        return "/secrets/" in request.path
-
     with (
-        api.faults.answering(lambda _: Response(200, body), matches=of_secrets),
+        api.faults.answering(
+            lambda _: Response(200, body), matches=lambda each: "/secrets/" in each.path
+        ),
         pytest.raises(ClusterError, match="can't be read"),
     ):
         await read_secret(client, "default", "s")

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
 
 import msgspec
 import pytest
@@ -39,15 +38,14 @@ from tests.services.kube.following import MappingServer, following, names, until
 
 
 async def test_nothing_serves_before_both_kinds_are_listed(tmp_path: Path) -> None:
-    def of_regions(request: Request) -> bool:
-        return request.path.endswith(REGIONS.plural)
-
     async with MappingServer(tmp_path) as server:
         server.put_function("x")
         server.put_function("y")
         server.put_region("x")
         async with following(server) as source:
-            with server.faults.failing(403, "forbidden", matches=of_regions):
+            with server.faults.failing(
+                403, "forbidden", matches=lambda request: request.path.endswith(REGIONS.plural)
+            ):
                 await until(lambda: server.watches)
                 server.put_function("z")
                 await until(
@@ -90,7 +88,9 @@ async def test_mappings_that_can_not_be_used_are_refused_with_the_reason(tmp_pat
         assert logged["reason"].removeprefix("3 of them, first: ") in rejected.values()
 
 
-async def test_a_kind_that_is_missing_is_empty_until_it_is_installed(tmp_path: Path) -> None:
+async def test_a_kind_is_empty_until_it_is_installed_and_kept_when_it_goes_missing(
+    tmp_path: Path,
+) -> None:
     def of_accelerators(request: Request) -> bool:
         return request.path.endswith(ACCELERATORS.plural)
 
@@ -106,20 +106,10 @@ async def test_a_kind_that_is_missing_is_empty_until_it_is_installed(tmp_path: P
                 server.put(accelerator("gpu", "nvidia.com/gpu", namespace="default"))
                 await until(lambda: source.index.namespace("default").accelerators.by_name)
                 await until_watching(server, source)
-
-
-async def test_objects_of_a_kind_that_goes_missing_are_kept(tmp_path: Path) -> None:
-    def of_accelerators(request: Request) -> bool:
-        return request.path.endswith(ACCELERATORS.plural)
-
-    async with MappingServer(tmp_path) as server:
-        server.put(accelerator("gpu", "nvidia.com/gpu", namespace="default"))
-        async with following(server) as source:
-            await until_watching(server, source)
-            with server.faults.failing(404, matches=of_accelerators):
-                server.cut_watches()
-                await until(lambda: source.watch_failures["Accelerator"] > 2)
-                assert set(source.index.namespace("default").accelerators.by_name) == {"gpu"}
+                with server.faults.failing(404, matches=of_accelerators):
+                    server.cut_watches()
+                    await until(lambda: source.watch_failures["Accelerator"] > 2)
+                    assert {*source.index.namespace("default").accelerators.by_name} == {"gpu"}
 
 
 # The mappings of one namespace
@@ -163,22 +153,9 @@ async def test_an_api_server_that_refuses_is_an_error(
 # The stores of all kinds against the index of the same objects, built anew
 
 
-Key: TypeAlias = tuple[str, str, str]
-
-
 def item(obj: Object) -> Item:
     metadata = ObjectMetadata(obj["metadata"]["name"], obj["metadata"].get("namespace", "default"))
     return Item(metadata, msgspec.Raw(json.dumps(obj["spec"]).encode()))
-
-
-def stores() -> dict[str, Store[MappingEntry]]:
-    return {kind: Store(partial(read_item, kind), lambda: None) for kind in TABLE}
-
-
-def snapshot(
-    found: dict[str, Store[MappingEntry]], before: MappingIndex = EMPTY_INDEX
-) -> MappingIndex:
-    return indexed(before, found.values())
 
 
 def as_if_built(index: MappingIndex) -> dict[str, object]:
@@ -219,21 +196,22 @@ def relist(store: Store[MappingEntry], listed: Iterable[Object]) -> None:
 @settings(max_examples=50)
 @given(steps=STEPS)
 def test_stores_make_what_building_anew_would(steps: list[tuple[str, list[Object]]]) -> None:
-    model: dict[Key, Object] = {}
-    found, index = stores(), EMPTY_INDEX
+    model: dict[tuple[str, str, str], Object] = {}
+    stores = {kind: Store(partial(read_item, kind), lambda: None) for kind in TABLE}
+    index = EMPTY_INDEX
     for step, chosen in steps:
         objects = chosen
         if step == "list":
             model = {key: obj for key, obj in model.items() if key[0] != ACCELERATOR_FUNCTION}
             objects = [obj for obj in chosen if obj["kind"] == ACCELERATOR_FUNCTION]
-            relist(found[ACCELERATOR_FUNCTION], objects)
+            relist(stores[ACCELERATOR_FUNCTION], objects)
         else:
-            getattr(found[objects[0]["kind"]], step)(item(objects[0]))
+            getattr(stores[objects[0]["kind"]], step)(item(objects[0]))
         for obj in objects:
             key = (obj["kind"], "default", obj["metadata"]["name"])
             model.pop(key, None)
             if step != "remove":
                 model[key] = obj
-        index = snapshot(found, index)
+        index = indexed(index, stores.values())
         entries = [read_entry(model[key]) for key in sorted(model)]
         assert as_if_built(index) == as_if_built(build_index(each for each in entries if each))

@@ -170,19 +170,17 @@ for path in sys.argv[1:]:
 """
 
 
-@pytest.fixture
-def fated(tmp_path: Path) -> Bench:
-    """A bench whose reader dies or hangs at a function that has a file `fate`."""
-    (tmp_path / "reader.py").write_text(READER)
-    bench = Bench(tmp_path / "node", program=tmp_path / "reader.py")
+def fated(folder: Path, fate: str, *, patience: float = 20) -> Bench:
+    """A bench whose reader dies or hangs at the second function."""
+    (folder / "reader.py").write_text(READER)
+    bench = Bench(folder / "node", program=folder / "reader.py", patience=patience)
     bench.bind_all()
+    (bench.node.folder(SECOND) / "fate").write_text(fate)
     return bench
 
 
-def test_a_function_that_kills_its_reader_harms_no_other(fated: Bench) -> None:
-    fate = fated.node.folder(SECOND) / "fate"
-    fate.write_text("dies")
-    first, broken, third = fated.functions()
+def test_a_function_that_kills_its_reader_harms_no_other(tmp_path: Path) -> None:
+    first, broken, third = fated(tmp_path, "dies").functions()
     assert (first.afu_id, third.afu_id) == (HE_MEM, HE_MEM)
     assert "its reader ended with SIGBUS" in broken.problems[0].text
 
@@ -190,12 +188,7 @@ def test_a_function_that_kills_its_reader_harms_no_other(fated: Bench) -> None:
 def test_a_function_that_hangs_harms_no_other_and_is_not_read_while_it_hangs(
     tmp_path: Path,
 ) -> None:
-    program, pids = tmp_path / "reader.py", tmp_path / "pids"
-    program.write_text(READER)
-    bench = Bench(tmp_path / "node", program=program, patience=2)
-    bench.bind_all()
-    fate = bench.node.folder(SECOND) / "fate"
-    fate.write_text("hangs")
+    bench, pids = fated(tmp_path, "hangs", patience=2), tmp_path / "pids"
 
     def are_found(*expected: str) -> bool:
         bench.now += INTERVAL
@@ -206,7 +199,7 @@ def test_a_function_that_hangs_harms_no_other_and_is_not_read_while_it_hangs(
             eventually(lambda: are_found(HE_MEM, "function-unreadable", HE_MEM))
         assert len(pids.read_text().split()) == 1
     finally:
-        fate.unlink()
+        (bench.node.folder(SECOND) / "fate").unlink()
         for pid in pids.read_text().split():
             os.kill(int(pid), signal.SIGKILL)
     eventually(lambda: not bench.calls.abandoned)
