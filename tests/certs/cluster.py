@@ -3,40 +3,24 @@
 import base64
 from typing import Any
 
+import yaml
+
 from certs.certificates import Certificate, read_certificates
 from certs.keeper import CertificateReconciler, RoundReport
 from services.kube.client import ClusterClient
 from simulator.apiserver.standin import ApiServerStandIn
-from tests.certs.memory import CA, NAMESPACE, SERVICE, SETTINGS, TLS
+from tests.certs.memory import CA, NAMESPACE, SETTINGS, TLS
+from tests.support import REPOSITORY
 
 MUTATING, VALIDATING = "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"
 
 
-def entry(name: str, **config: Any) -> dict[str, Any]:
-    service = {"name": SERVICE, "namespace": NAMESPACE, "path": "/mutate"}
-    return {
-        "name": name,
-        "clientConfig": config or {"service": service},
-        "rules": [
-            {
-                "operations": ["CREATE"],
-                "apiGroups": [""],
-                "apiVersions": ["v1"],
-                "resources": ["configmaps"],
-            }
-        ],
-        "sideEffects": "None",
-        "admissionReviewVersions": ["v1"],
-    }
-
-
-def configuration(kind: str, *entries: dict[str, Any], **metadata: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": kind,
-        "metadata": {"name": "accelbind", **metadata},
-        "webhooks": list(entries or (entry("pods.accelbind.dev"),)),
-    }
+def configuration(kind: str) -> dict[str, Any]:
+    """That of the manifests, without a bundle."""
+    name = kind.removesuffix("WebhookConfiguration").lower()
+    text = (REPOSITORY / f"manifests/base/webhook-{name}.yaml").read_text()
+    found: dict[str, Any] = yaml.safe_load(text)
+    return found
 
 
 def empty_secret(name: str) -> dict[str, Any]:
@@ -49,8 +33,8 @@ def apply_manifests(api: ApiServerStandIn) -> None:
     api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     for name in (CA, TLS):
         api.put(empty_secret(name))
-    api.put(configuration(MUTATING, entry("a.accelbind.dev"), entry("b.accelbind.dev")))
-    api.put(configuration(VALIDATING))
+    for kind in (MUTATING, VALIDATING):
+        api.put(configuration(kind))
 
 
 def secret(api: ApiServerStandIn, name: str) -> dict[str, bytes]:

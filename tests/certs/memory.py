@@ -25,8 +25,7 @@ from services.kube.objects import PLURALS
 
 NAMESPACE = "accelbind-system"
 CA, TLS = "accelbind-ca", "accelbind-webhook-tls"
-SERVICE = "accelbind-webhook"
-HOST = f"{SERVICE}.{NAMESPACE}.svc"
+HOST = f"accelbind-webhook.{NAMESPACE}.svc"
 SETTINGS = CertsSettings(namespace=NAMESPACE)
 HOSTS = SETTINGS.names
 """What the serving certificate is for."""

@@ -42,7 +42,7 @@ def test_an_issued_folder_is_shown_without_its_keys(tmp_path: Path) -> None:
 async def test_a_cluster_is_shown(api: ApiServerStandIn) -> None:
     await reconcile(api)
     [ca] = the_bundle(api)
-    api.drop("ValidatingWebhookConfiguration", "accelbind")
+    api.drop("MutatingWebhookConfiguration", "accelbind")
     shown = json.loads((await certs("show", "-o", "json", api=api)).stdout)
     assert [one["role"] for one in shown["certificates"]] == ["CA", "serving"]
     assert [one["fingerprints"] for one in shown["bundles"]] == [[ca.fingerprint]] * 2

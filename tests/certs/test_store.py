@@ -2,6 +2,7 @@
 
 import base64
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,6 @@ from tests.certs.cluster import (
     VALIDATING,
     bundles,
     configuration,
-    entry,
     reconcile,
     secret,
     serving,
@@ -45,12 +45,17 @@ async def test_of_a_configuration_only_the_bundle_changes(api: ApiServerStandIn)
 async def test_entries_of_other_services_and_urls_are_left_alone(api: ApiServerStandIn) -> None:
     stranger = create_authority(utc_now(), timedelta(days=1))
     theirs = base64.b64encode(stranger.certificate.pem).decode()
-    entries = (
-        entry("x.example.dev", service={"name": "other", "namespace": "elsewhere"}),
-        entry("z.example.dev", url="https://other.example:8443/mutate", caBundle=theirs),
-        entry("n.accelbind.dev", url="https://other.example:8443/mutate"),
-    )
-    api.put(configuration(MUTATING, *entries))
+    configs: dict[str, dict[str, Any]] = {
+        "x.example.dev": {"service": {"name": "other", "namespace": "elsewhere"}},
+        "z.example.dev": {"url": "https://other.example:8443/mutate", "caBundle": theirs},
+        "n.accelbind.dev": {"url": "https://other.example:8443/mutate"},
+    }
+    given = configuration(MUTATING)
+    (entry,) = given["webhooks"]
+    given["webhooks"] = [
+        entry | {"name": name, "clientConfig": config} for name, config in configs.items()
+    ]
+    api.put(given)
     await reconcile(api)
     item = api.get(MUTATING, "accelbind")
     assert item is not None
@@ -69,7 +74,9 @@ async def test_entries_of_other_services_and_urls_are_left_alone(api: ApiServerS
 async def test_a_configuration_whose_bundle_another_maintains_is_left_alone(
     api: ApiServerStandIn, annotation: str, writer: str
 ) -> None:
-    api.put(configuration(VALIDATING, annotations={annotation: "a/b"}))
+    given = configuration(VALIDATING)
+    given["metadata"]["annotations"] = {annotation: "a/b"}
+    api.put(given)
     report = await reconcile(api)
     [problem] = report.problems
     assert f"{writer} maintains its bundle" in problem
