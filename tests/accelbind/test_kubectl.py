@@ -62,16 +62,18 @@ def check(*flags: str | Path, **variables: str) -> Done:
 
 @pytest.mark.parametrize("named", ["flag", "variable", "home"])
 def test_a_kubeconfig_is_read_by_kubectl_wherever_kubectl_finds_it(
-    api: Path, tmp_path: Path, named: str
+    api: Path, tmp_path: Path, short_dir: Path, named: str
 ) -> None:
     if named == "home":
         (tmp_path / ".kube").mkdir()
         (tmp_path / ".kube" / "config").write_bytes(api.read_bytes())
     flags = ("--kubeconfig", api) if named == "flag" else ()
     variables = {"KUBECONFIG": str(api)} if named == "variable" else {}
-    done = check(*flags, HOME=str(tmp_path), **variables)
+    done = check(*flags, HOME=str(tmp_path), TMPDIR=str(short_dir), **variables)
     assert (done.returncode, done.stderr) == (0, "")
     assert "0 mappings in 0 namespaces" in done.stdout
+    assert [*short_dir.iterdir()] == []
+    eventually(lambda: not proxies(short_dir), what="kubectl has ended")
 
 
 def test_a_context_is_chosen_and_an_unknown_one_explained(api: Path) -> None:
@@ -167,13 +169,6 @@ def test_kubectl_has_the_terminal_or_is_apart_from_its_signals(api: Path, *, apa
                     sessions.add(os.getsid(int(each.name)))
     assert len(sessions) == 1
     assert (sessions != {os.getsid(0)}) is apart
-
-
-def test_kubectl_ends_before_a_command_has_ended(api: Path, short_dir: Path) -> None:
-    done = check("--kubeconfig", api, TMPDIR=str(short_dir))
-    assert done.returncode == 0
-    assert [*short_dir.iterdir()] == []
-    eventually(lambda: not proxies(short_dir))
 
 
 @pytest.mark.parametrize("flag", ["--kubeconfig", "--context"])

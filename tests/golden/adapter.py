@@ -17,7 +17,7 @@ from services.devices.hardware.afu_ids import AfuIds
 from services.devices.hardware.scan import scan
 from services.devices.model import Device, Inventory, PluginMode
 from services.devices.resources import NOTHING_ADVERTISED, AdvertisedResources
-from services.mappings.index import MappingIndex, build_index
+from services.mappings.index import build_index
 from services.mappings.model import read_entry
 from services.pods.reasons import ReviewOutcome, ReviewReason
 from services.process.blocking import BlockingCalls
@@ -34,7 +34,7 @@ class Webhook:
     """Answers reviews, with a fixed set of mappings: objects of which some can't serve."""
 
     def __init__(self, mappings: Iterable[dict[str, Any]], domains: Sequence[str]) -> None:
-        self.index = _index(mappings)
+        self.index = build_index(entry for each in mappings if (entry := read_entry(each)))
         self._policy = Policy(domains=tuple(domains))
 
     def answer(self, endpoint: str, body: bytes) -> tuple[int, bytes, str]:
@@ -45,10 +45,6 @@ class Webhook:
             rejected = f"{ReviewOutcome.REJECTED} {ReviewReason.INVALID_REVIEW}"
             return 400, status_body(400, str(error)), rejected
         return 200, found.body, f"{found.outcome} {found.reason}".strip()
-
-
-def _index(objects: Iterable[dict[str, Any]]) -> MappingIndex:
-    return build_index(entry for each in objects if (entry := read_entry(each)))
 
 
 # Devices -----------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack
 from tests.golden import adapter
 from tests.services.ofs_cards import AFUS, OfsNode
-from tests.support import REPOSITORY, clean_environment, shared_dir
+from tests.support import REPOSITORY, SHARED, clean_environment, shared_dir
 
 FOLDER: Final = Path(__file__).parent / "files"
 ENDPOINTS: Final = ("/mutate", "/validate")
@@ -36,64 +36,42 @@ Object = dict[str, Any]
 DOMAINS: Final = ("fpga.intel.com", "fpga.example.com")
 
 
-@dataclass(frozen=True, slots=True)
-class Review:
-    """What is sent; the golden file names it by its number."""
-
-    number: int
-    about: str
-    body: bytes
-
-
-def mappings() -> list[Object]:
-    """The mappings as objects; some of them can't be used."""
-    return [json.loads(line) for line in (FOLDER / "mappings.jsonl").read_text().splitlines()]
-
-
-def reviews() -> Iterator[Review]:
-    """All of them, in order; bytes that are no UTF-8 are escaped in the file."""
-    for number, line in enumerate((FOLDER / "sent-reviews.jsonl").read_text().splitlines()):
-        sent = json.loads(line)
-        body = sent["body"].encode("utf-8", "surrogateescape")
-        yield Review(number, sent["about"], body)
-
-
 def generated_reviews() -> Iterator[str]:
-    webhook = adapter.Webhook(mappings(), DOMAINS)
-    for review in reviews():
-        yield _line(_answers(webhook, review))
+    """Bytes that are no UTF-8 are escaped in the file."""
+    lines = (FOLDER / "sent-reviews.jsonl").read_text().splitlines()
+    for number, sent in enumerate(map(json.loads, lines)):
+        yield _reviewed(number, sent["about"], sent["body"].encode("utf-8", "surrogateescape"))
 
 
 def recorded_reviews() -> Iterator[str]:
-    """A line for each recorded review; the answers only."""
-    webhook = adapter.Webhook(mappings(), DOMAINS)
-    paths = sorted(_shared("recorded").glob("*/admissionreview-*.json"))
-    for number, path in enumerate(paths):
-        about = f"{path.parent.name}/{path.stem}"
-        yield _line(_answers(webhook, Review(number, about, path.read_bytes())))
+    for number, path in enumerate(sorted((SHARED / "recorded").glob("*/admissionreview-*.json"))):
+        yield _reviewed(number, f"{path.parent.name}/{path.stem}", path.read_bytes())
 
 
-def _answers(webhook: adapter.Webhook, review: Review) -> Object:
-    """The answers to a review, and those to the pod as it was patched.
+@cache
+def _webhook() -> adapter.Webhook:
+    """Some of its mappings can't be used."""
+    lines = (FOLDER / "mappings.jsonl").read_text().splitlines()
+    return adapter.Webhook(map(json.loads, lines), DOMAINS)
+
+
+def _reviewed(number: int, about: str, body: bytes) -> str:
+    """The answers to a review, and those to the pod as it was patched, in a line.
 
     `/validate` mostly says the same as `/mutate`; the file has `=` then.
     """
-    found: Object = {
-        "case": review.number,
-        "about": review.about,
-        "sha256": hashlib.sha256(review.body).hexdigest()[:12],
-    }
+    found: Object = {"case": number, "about": about}
+    found["sha256"] = hashlib.sha256(body).hexdigest()[:12]
     for endpoint in ENDPOINTS:
-        found[endpoint] = _answer(webhook, endpoint, review.body)
+        found[endpoint] = _answer(endpoint, body)
     if patch := found["/mutate"].get("patch"):
-        again = json.loads(review.body)
+        again = json.loads(body)
         again["request"]["object"] = jsonpatch.apply_patch(again["request"]["object"], patch)
-        body = json.dumps(again).encode()
         for endpoint in ENDPOINTS:
-            found[f"{endpoint} again"] = _answer(webhook, endpoint, body)
+            found[f"{endpoint} again"] = _answer(endpoint, json.dumps(again).encode())
         _shorten(found, " again")
     _shorten(found, "")
-    return found
+    return _line(found)
 
 
 def _shorten(found: Object, when: str) -> None:
@@ -102,23 +80,20 @@ def _shorten(found: Object, when: str) -> None:
         found[validate] = "="
 
 
-def _answer(webhook: adapter.Webhook, endpoint: str, body: bytes) -> Object:
-    status, answer, counted = webhook.answer(endpoint, body)
-    return {"counted": counted, **read_answer(status, answer)}
-
-
-def read_answer(status: int, answer: bytes) -> Object:
+def _answer(endpoint: str, body: bytes) -> Object:
     """What an answer says, without its spelling: the patch as values, and no uid."""
+    status, answer, counted = _webhook().answer(endpoint, body)
     found = json.loads(answer)
     if status != 200:
-        return {"http": status, "kind": found["kind"], "message": found["message"]}
+        kept = {"http": status, "kind": found["kind"], "message": found["message"]}
+        return {"counted": counted, **kept}
     if (found["kind"], found["apiVersion"]) != ("AdmissionReview", "admission.k8s.io/v1"):
         raise AssertionError(f"no review: {found}")
     response: Object = found["response"]
     del response["uid"]
     if "patch" in response:
         response["patch"] = json.loads(base64.b64decode(response["patch"], validate=True))
-    return response
+    return {"counted": counted, **response}
 
 
 # Devices -----------------------------------------------------------------------------------------
@@ -153,7 +128,7 @@ def _offers_of_broken_cards(root: Path, driver: str) -> Iterator[str]:
 
 
 def offers_of_snapshots() -> Iterator[str]:
-    for path in sorted(_shared("hardware").glob("*.tar.*")):
+    for path in sorted((SHARED / "hardware").glob("*.tar.*")):
         with tempfile.TemporaryDirectory() as folder:
             with tarfile.open(path) as archive:
                 archive.extraction_filter = as_it_is  # Python 3.11.3 has no argument for it
@@ -209,13 +184,6 @@ FROM_SHARED: Final[dict[str, Callable[[], Iterator[str]]]] = {
 
 def makeable() -> dict[str, Callable[[], Iterator[str]]]:
     return FILES | (FROM_SHARED if shared_dir() is not None else {})
-
-
-def _shared(name: str) -> Path:
-    folder = shared_dir()
-    if folder is None:
-        raise FileNotFoundError(f"there is no shared material to read {name} from")
-    return folder / name
 
 
 def _line(value: Object) -> str:
