@@ -11,18 +11,10 @@ import yaml
 
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.accelbind.running import Done, run, run_process
-from tests.services.building import accelerator
+from tests.services.building import AF_NLB0, REGION, accelerator, region
 from tests.simulator.apiserver.support import function, node_with, pod
 
-INTERFACE = "ce48969398f05f33946d560708be108a"
-RESOURCE = "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"
-
 Folder = Callable[..., Path]
-
-
-def region(name: str) -> dict[str, Any]:
-    spec = {"interfaceId": INTERFACE}
-    return function(name) | {"kind": "FpgaRegion", "spec": spec}
 
 
 @pytest.fixture
@@ -62,10 +54,9 @@ def test_each_mapping_is_listed_with_its_resource(folder: Folder) -> None:
     maps = folder(region("b"), function("a"), function("c", mode="no"))
     head, *rows = check(maps, "--list").stdout.splitlines()
     assert head.split() == ["NAMESPACE", "NAME", "KIND", "RESOURCE"]
-    resource = RESOURCE.partition("/")[2]
     wanted = [
-        ["default", "a", "AcceleratorFunction", resource],
-        ["default", "b", "FpgaRegion", f"region-{INTERFACE}"],
+        ["default", "a", "AcceleratorFunction", AF_NLB0.partition("/")[2]],
+        ["default", "b", "FpgaRegion", REGION.partition("/")[2]],
     ]
     assert [row.split() for row in rows[:2]] == wanted
     listed = json.loads(check(maps, "-o", "json").stdout)["resources"]
@@ -155,12 +146,7 @@ def test_names_of_a_shared_namespace_are_known_where_one_namespace_is_checked(
 def test_nodes_and_pods_of_files_count(folder: Folder, tmp_path: Path) -> None:
     maps = folder(function("a"), region("gone"), function("never", interfaceId="0" * 32))
     nodes = tmp_path / "nodes.json"
-    capacity: dict[str, object] = {
-        RESOURCE: "1",
-        f"fpga.intel.com/region-{INTERFACE}": "0",
-        "cpu": "4",
-    }
-    items = [node_with("n", capacity)]
+    items = [node_with("n", {AF_NLB0: "1", REGION: "0", "cpu": "4"})]
     nodes.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
     pods = tmp_path / "pods.yaml"
     template = pod("t", "fpga.intel.com/a")
@@ -195,7 +181,7 @@ async def test_a_cluster_is_looked_at(tmp_path: Path) -> None:
         with api.faults.failing(403, matches=lambda request: request.path.endswith("/nodes")):
             done = await command("check", "mappings")
         assert (done.returncode, "not checked: nodes: " in done.stdout) == (2, True)
-        api.put(node_with("n", {RESOURCE: "1"}))
+        api.put(node_with("n", {AF_NLB0: "1"}))
         done = await command("check", "mappings")
         assert done == (0, "1 mapping in 1 namespace: no findings\n", "")
         done = await command("explain", "-f", asking)
