@@ -39,26 +39,16 @@ def called(command: Callable[..., None], *arguments: str) -> str:
     return result.output
 
 
-def loaded(*arguments: str) -> Sample:
-    found: list[Sample] = []
-    called(settings_command(Sample, lambda each, _: found.append(each)), *arguments)
-    (one,) = found
-    return one
-
-
-def test_a_flag_of_each_type_reaches_its_field() -> None:
-    settings = loaded(
-        *("--units", "7", "--pause", "1m", "--domain", "a,b", "--domain", "c", "--no-quiet")
-    )
-    assert (settings.units, settings.pause, settings.quiet) == (7, 60.0, False)
-    assert settings.domain == ("a", "b", "c")
-
-
-def test_print_config_shows_the_values_and_runs_nothing() -> None:
+def test_flags_reach_their_fields_and_print_config_shows_them_and_runs_nothing() -> None:
     ran: list[Sample] = []
     command = settings_command(Sample, lambda each, _: ran.append(each))
-    assert "pause: 5s" in called(command, "--print-config", "--units", "7")
-    assert ran == []
+    flags = ("--units", "7", "--pause", "1m", "--domain", "a,b", "--domain", "c", "--no-quiet")
+    called(command, *flags)
+    (settings,) = ran
+    assert (settings.units, settings.pause, settings.quiet) == (7, 60.0, False)
+    assert settings.domain == ("a", "b", "c")
+    assert "pause: 1m" in called(command, "--print-config", *flags)
+    assert ran == [settings]
 
 
 def test_a_process_that_is_asked_to_end_while_it_starts_ends() -> None:
