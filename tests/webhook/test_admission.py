@@ -6,7 +6,8 @@ from structlog.testing import capture_logs
 
 from services.admission import pod_review
 from services.mappings.index import EMPTY_INDEX
-from tests.services.building import function
+from tests.services.admission.test_mapping_review import body as mapping_body
+from tests.simulator.apiserver.support import function
 from tests.webhook.asgi import DISCONNECT, JSON, Bench, Message
 from tests.webhook.reviews import (
     LOGICAL,
@@ -17,7 +18,6 @@ from tests.webhook.reviews import (
     patch_of,
     pod,
     response_of,
-    review,
 )
 from webhook.selfcheck import check_ourselves
 
@@ -168,27 +168,14 @@ def test_a_line_in_the_log_is_short_whatever_a_pod_is_called() -> None:
 # Reviews of mappings
 
 
-KIND = {"group": "fpga.intel.com", "version": "v2", "kind": "AcceleratorFunction"}
-
-
-def mapping(name: str = "new", **spec: object) -> dict[str, Any]:
-    made = function(name, "af")
-    return made | {"spec": made["spec"] | spec}
-
-
-def mapping_body(obj: dict[str, Any], **request: object) -> bytes:
-    kind = KIND | {"kind": obj["kind"]}
-    return json.dumps(review(obj, kind=kind, name=obj["metadata"]["name"], **request)).encode()
-
-
 def test_mappings_are_judged_by_the_index_that_serves() -> None:
     bench = Bench()
-    status, _, answer = bench.ask("/validate-mapping", mapping_body(mapping()))
+    status, _, answer = bench.ask("/validate-mapping", mapping_body(function("new")))
     assert (status, response_of(answer)["warnings"]) == (
         200,
         [f"duplicate of {NAME}: pods that use either get a warning"],
     )
-    region = mapping(NAME, mode="regiondevel") | {"kind": "FpgaRegion"}
+    region = function(NAME, mode="regiondevel") | {"kind": "FpgaRegion"}
     status, _, answer = bench.ask("/validate-mapping", mapping_body(region))
     response = response_of(answer)
     assert (status, response["allowed"]) == (200, False)
@@ -202,10 +189,10 @@ def test_mappings_are_judged_by_the_index_that_serves() -> None:
 def test_nothing_is_admitted_that_mappings_not_loaded_yet_may_clash_with() -> None:
     bench = Bench()
     bench.mappings.loaded = False
-    status, _, answer = bench.ask("/validate-mapping", mapping_body(mapping()))
+    status, _, answer = bench.ask("/validate-mapping", mapping_body(function("new")))
     assert (status, json.loads(answer)["reason"]) == (503, "ServiceUnavailable")
-    old = mapping(mode="no")
-    unchanged = mapping_body(old, operation="UPDATE", oldObject=old)
+    old = function("new", mode="no")
+    unchanged = mapping_body(old, old=old)
     assert response_of(bench.ask("/validate-mapping", unchanged)[2])["allowed"] is True
     assert bench.figures.requests == {
         ("validate-mapping", "rejected", "not-loaded"): 1,
@@ -215,8 +202,9 @@ def test_nothing_is_admitted_that_mappings_not_loaded_yet_may_clash_with() -> No
 
 def test_a_refused_mapping_is_logged_as_one() -> None:
     with capture_logs() as logs:
-        Bench().ask("/validate-mapping", mapping_body(mapping(mode="no")))
-        Bench().ask("/validate-mapping", mapping_body(mapping()))
+        for mode in ("no", "af"):
+            new = function("new", mode=mode)
+            Bench().ask("/validate-mapping", mapping_body(new, name="new"))
     refused, admitted = logs
     assert (refused["event"], refused["mapping"]) == ("mapping refused", "new")
     assert "spec.mode must be af or region" in refused["message"]
