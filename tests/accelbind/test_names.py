@@ -181,9 +181,11 @@ async def test_free_is_what_nodes_have_and_pods_and_claims_leave(
     assert len(offers.missing) == bool(denied)
 
 
-async def listed(api: ApiServerStandIn, *flags: str, denied: str = "") -> Done:
+async def listed(
+    api: ApiServerStandIn, *flags: str, denied: str = "", more: Answers = lambda _: None
+) -> Done:
     command = ("names", "list", "--api-server", api.address, *flags)
-    with answering(api, answers(denied=denied)):
+    with answering(api, first_of(more, answers(denied=denied))):
         return await asyncio.to_thread(run_process, *command)
 
 
@@ -225,8 +227,7 @@ async def test_the_namespace_of_shared_names_may_be_published(
 ) -> None:
     api.put(accelerator("lib", "", target={"resource": GPU}, namespace="shared"))
     path = "/api/v1/namespaces/kube-public/configmaps/accelbind"
-    with answering(api, first_of(one(path, published), answers())):
-        done = await asyncio.to_thread(run_process, "names", "list", "--api-server", api.address)
+    done = await listed(api, more=one(path, published))
     assert (done.returncode, said in done.stdout) == (0, True)
 
 
@@ -247,8 +248,6 @@ async def test_a_missing_right_is_named_and_what_it_hides_is_unknown(api: ApiSer
 async def test_a_namespace_without_names_differs_from_one_that_does_not_exist(
     api: ApiServerStandIn,
 ) -> None:
-    path = "/api/v1/namespaces/empty"
-    command = ("names", "list", "--api-server", api.address, "-n", "empty")
     for answer, code, words in (
         (200, 0, "namespace empty has no names"),
         (403, 0, "namespace empty has no names"),
@@ -257,8 +256,7 @@ async def test_a_namespace_without_names_differs_from_one_that_does_not_exist(
     ):
 
         def status(request: Request, answer: int = answer) -> int | None:
-            return answer if request.path == path else None
+            return answer if request.path == "/api/v1/namespaces/empty" else None
 
-        with answering(api, first_of(status, answers())):
-            done = await asyncio.to_thread(run_process, *command)
+        done = await listed(api, "-n", "empty", more=status)
         assert (done.returncode, words in done.stdout + done.stderr) == (code, True), done

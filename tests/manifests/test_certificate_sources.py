@@ -123,17 +123,14 @@ async def test_a_first_installation_is_not_compared_with_anything(api: ApiServer
     assert await refused(api, {"source": "cert-manager"}) == ""
 
 
-@pytest.mark.parametrize(
-    ("source", "mounted", "annotations"),
-    [("own", OWN, NONE), ("cert-manager", THEIRS, BY_CERT_MANAGER)],
-)
+@pytest.mark.parametrize("case", CASES[:2], ids=lambda case: case.about)
 async def test_helm_must_forget_a_bundle_that_its_last_upgrade_set(
-    api: ApiServerStandIn, source: str, mounted: str, annotations: dict[str, str]
+    api: ApiServerStandIn, case: Case
 ) -> None:
-    case = Case("", mounted, OLD, annotations, source, taken=True)
     install(api, case, BY_CHART)
-    said = await refused(api, {"source": source}, "--is-upgrade")
-    assert f"certificates.source {source}: Helm could delete the caBundle" in said
-    assert await refused(api, {"source": source}) == ""
+    values = {"source": case.source}
+    said = await refused(api, values, "--is-upgrade")
+    assert f"certificates.source {case.source}: Helm could delete the caBundle" in said
+    assert await refused(api, values) == ""
     install(api, case)
-    assert await refused(api, {"source": source}, "--is-upgrade") == ""
+    assert await refused(api, values, "--is-upgrade") == ""
