@@ -71,13 +71,3 @@ class OtherPlugin(DevicePluginServicer):
                 path = f"/dev/{each}"
                 given.devices.add(container_path=path, host_path=path, permissions="rw")
         return answer
-
-    async def GetPreferredAllocation(
-        self, request: pb.PreferredAllocationRequest, context: object
-    ) -> pb.PreferredAllocationResponse:
-        return pb.PreferredAllocationResponse()
-
-    async def PreStartContainer(
-        self, request: pb.PreStartContainerRequest, context: object
-    ) -> pb.PreStartContainerResponse:
-        return pb.PreStartContainerResponse()

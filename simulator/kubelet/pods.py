@@ -160,11 +160,6 @@ class ContainerState:
         """All its variables in order: those of `Allocate`, then the spec's."""
         return [{"name": k, "value": v} for k, v in self.granted.env] + list(self.spec.env)
 
-    @property
-    def environment(self) -> dict[str, str]:
-        """The variables as the process sees them, without those from references."""
-        return {e["name"]: str(e.get("value") or "") for e in self.env if "valueFrom" not in e}
-
     def wait(self, reason: str, message: str) -> None:
         self.stage, self.reason, self.message = Stage.WAITING, reason, message
 

@@ -144,10 +144,14 @@ def _device(device: pb.Device) -> Device:
 
 @dataclass(slots=True)
 class Faults:
-    """Faults of registrations: refused with a text, left unanswered."""
+    """Faults of registrations."""
 
     refuse: str = ""
+    """The text that they are refused with."""
     hang: bool = False
+    """Whether they are left unanswered."""
+    ignore: bool = False
+    """Whether they are answered, and the plugin is never asked for its devices."""
 
 
 class Registration(RegistrationServicer):
@@ -180,16 +184,15 @@ class Registration(RegistrationServicer):
         await self._journal.until(lambda: not self._faults.hang)
         try:
             self._check(request)
-            await self._connect(PluginClient(resource, self._path(request), self._journal))
+            if not self._faults.ignore:
+                path = self._folder / request.endpoint
+                await self._connect(PluginClient(resource, path, self._journal))
         except KubeletError as error:
             LOG.warning("registration refused", resource=resource, reason=str(error))
             await context.abort(grpc.StatusCode.UNKNOWN, str(error))
         self._journal.call("Registered", resource)
         LOG.info("plugin registered", resource=resource, endpoint=request.endpoint)
         return pb.Empty()
-
-    def _path(self, request: pb.RegisterRequest) -> Path:
-        return self._folder / request.endpoint
 
     def _check(self, request: pb.RegisterRequest) -> None:
         if self._faults.refuse:

@@ -5,7 +5,7 @@
         pod = await kubelet.admit(pod_object)
         await kubelet.settled(pod)
         assert pod["main"].running
-        assert pod["main"].environment["FPGA_REGION_0"] == …
+        assert pod["main"].granted.devices == …
         await kubelet.restart()
 
 Its behaviour was measured on kubelet 1.36.2, or follows the source where nothing was measured.
@@ -22,6 +22,7 @@ import asyncio
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -203,14 +204,13 @@ class KubeletStandIn:
     # What may go wrong
 
     @contextmanager
-    def faulty(self, **changes: object) -> Iterator[None]:
-        """Answer registrations with these `Faults` inside the block."""
-        self.set_faults(**changes)
+    def faulty(self, **faults: object) -> Iterator[None]:
+        """Answer registrations with these `Faults` inside the block, then without any."""
+        self.set_faults(**faults)
         try:
             yield
         finally:
-            usual = Faults()
-            self.set_faults(**{name: getattr(usual, name) for name in changes})
+            self.set_faults(**asdict(Faults()))
 
     def set_faults(self, **changes: object) -> None:
         """Answer registrations with these `Faults` from now on."""

@@ -19,6 +19,7 @@ from typing import Final
 from services.kubelet.sockets import plugins_folder, registration_socket
 from simulator.kubelet.standin import KubeletStandIn
 from tests.faults.plugin_model import Devices, Model
+from tests.plugin.support import start_plugin
 from tests.support import Process, Processes, eventually_async
 
 QUIET_SECONDS: Final = 120.0
@@ -52,12 +53,8 @@ class Storm:
         self.plugin = self._start_plugin()
 
     def _start_plugin(self) -> Process:
-        return self.processes.simulated_plugin(
-            *("--mode", self.mode, "--root", self.folder / "root", "--node-name", "n1"),
-            *("--kubelet-dir", self.folder / "k", "--state-dir", self.folder / "state"),
-            *("--metrics-host", "127.0.0.1", "--metrics-port", "0", "--scan-interval", "0.1"),
-            *("--cdi-dir", self.folder / "cdi", "--cdi", "--log-format", "json"),
-        )
+        cdi = ("--cdi", "--cdi-dir", self.folder / "cdi")
+        return start_plugin(self.processes, self.folder, "--mode", self.mode, *cdi)
 
     async def rage(self, seconds: float) -> None:
         weights, steps = zip(*self._possible(), strict=True)

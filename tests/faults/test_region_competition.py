@@ -23,9 +23,9 @@ from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec, Rack
 from simulator.driver import DriverStandIn, raw_bitstream
 from simulator.kubelet.pods import Phase, PodState
 from simulator.kubelet.standin import KubeletStandIn
-from tests.plugin.support import REGION, container, functions, install_file, pod
+from tests.plugin.support import REGION, container, functions, install_file, pod, start_plugin
 from tests.services.building import function as mapping
-from tests.support import Process, Processes, clean_environment, soak
+from tests.support import Process, Processes, soak
 
 PATIENCE = 120.0
 """Seconds for what takes some, on a machine that is busy with others."""
@@ -56,13 +56,11 @@ class RegionNode:
     def start_plugin(self) -> Process:
         """Start the plugin, with the allocator's setting of the manifests."""
         folder = self.folder
-        return self.processes.simulated_plugin(
-            *("--mode", "region", "--root", folder / "root", "--node-name", "n1"),
-            *("--kubelet-dir", folder / "k", "--pod-logs-dir", folder / "k/pod-logs"),
-            *("--api-server", self.api.address, "--state-dir", folder / "state"),
-            *("--bitstreams", folder / "bitstreams", "--scan-interval", "0.2"),
-            *("--metrics-host", "127.0.0.1", "--metrics-port", "0", "--log-format", "json"),
-            env=clean_environment() | {"MALLOC_MMAP_THRESHOLD_": "65536"},
+        flags = ("--pod-logs-dir", folder / "k/pod-logs", "--bitstreams", folder / "bitstreams")
+        api_server = ("--api-server", self.api.address)
+        env = {"MALLOC_MMAP_THRESHOLD_": "65536"}
+        return start_plugin(
+            self.processes, folder, "--mode", "region", *flags, *api_server, env=env
         )
 
     def restart_plugin(self) -> None:

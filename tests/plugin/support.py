@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -27,6 +27,7 @@ from simulator.kubelet.pods import PodState
 from simulator.kubelet.standin import KubeletStandIn
 from tests.recorded import record_ports, write_last_mode
 from tests.services import building
+from tests.support import Process, Processes
 
 AF = "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"
 """The resource of NLB0 on an A10 card."""
@@ -119,9 +120,9 @@ def mapping_both_functions(mode: str = "region") -> MappingIndex:
     return building.index(nlb0, nlb3, building.region("m2", namespace="ns"))
 
 
-def functions(*afus: str, interface: str = A10_INTERFACE) -> list[dict[str, str]]:
+def functions(*afus: str) -> list[dict[str, str]]:
     """Env as the webhook writes it."""
-    pairs = [building.pair(number, interface, afu) for number, afu in enumerate(afus, 1)]
+    pairs = [building.pair(number, afu=afu) for number, afu in enumerate(afus, 1)]
     return [each for both in pairs for each in both]
 
 
@@ -139,13 +140,7 @@ def is_running(state: PodState) -> bool:
 def container(
     name: str, resource: str, count: int = 1, env: list[dict[str, str]] | None = None
 ) -> dict[str, Any]:
-    amount = {resource: str(count)}
-    return {
-        "name": name,
-        "image": "i",
-        "env": env or [],
-        "resources": {"limits": amount, "requests": amount},
-    }
+    return building.container(name, {resource: str(count)}, env=env)
 
 
 def pod(
@@ -190,6 +185,20 @@ async def running(
         finally:
             if connection is not None:
                 await connection.aclose()
+
+
+def start_plugin(
+    processes: Processes, folder: Path, *flags: str | Path, env: Mapping[str, str] | None = None
+) -> Process:
+    """Start the plugin as a process, for a rack in `root` and a kubelet in `k`."""
+    return processes.simulated_plugin(
+        *("--root", folder / "root", "--kubelet-dir", folder / "k", "--node-name", "n1"),
+        *("--state-dir", folder / "state", "--ports-file", folder / "ports"),
+        *("--metrics-host", "127.0.0.1", "--metrics-port", "0"),
+        *("--scan-interval", "0.1", "--log-format", "json"),
+        *flags,
+        env=env,
+    )
 
 
 @dataclass

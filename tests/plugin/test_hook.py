@@ -10,16 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from plugin.process import Plugin
 from services.devices.model import PluginMode
 from services.kube.events import EventRecord
 from services.mappings.index import EMPTY_INDEX
-from services.process.errors import KubeletError
-from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec, Rack
+from simulator.cards import A10_INTERFACE, NLB0, NLB3
 from simulator.driver import DriverStandIn
-from tests.plugin.support import REGION, Bed, is_running, mapping_both_functions, serving, settings
+from tests.plugin.support import REGION, Bed, is_running, mapping_both_functions, serving
 from tests.support import REPOSITORY, eventually_async
 
 
@@ -39,10 +37,10 @@ class Runtime:
         self.bundle = folder / "bundle"
         self.bundle.mkdir()
 
-    def arguments(self, device: str = "dfl-fme.0") -> list[str]:
+    def arguments(self) -> list[str]:
         file = json.loads((self.folder / "cdi" / "accelbind-fpga.json").read_text())
         edits = {each["name"]: each["containerEdits"] for each in file["devices"]}
-        (described,) = edits[device]["hooks"]
+        (described,) = edits["dfl-fme.0"]["hooks"]
         assert described["hookName"] == "createRuntime"
         assert described["path"] == str(self.folder / "hook")
         arguments: list[str] = described["args"][1:]
@@ -59,11 +57,9 @@ class Runtime:
         config = {"process": {"env": list(env)}, "annotations": annotations}
         (self.bundle / "config.json").write_text(json.dumps(config))
 
-    async def start(
-        self, uid: str, *, region: str = "dfl-fme.0", env: tuple[str, ...] = ()
-    ) -> tuple[int, str]:
+    async def start(self, uid: str, env: tuple[str, ...] = ()) -> tuple[int, str]:
         self.configure(uid, env, large='"' * 256 * 1024)
-        return await asyncio.to_thread(self.run, self.state(), *self.arguments(region))
+        return await asyncio.to_thread(self.run, self.state(), *self.arguments())
 
     def run(self, state: str, *arguments: str) -> tuple[int, str]:
         done = subprocess.run(
@@ -107,23 +103,13 @@ async def test_a_container_is_let_on_once_its_function_was_programmed(
         assert driver.done == []  # PreStartContainer leaves that to the hook
         assert await runtime.start("uid-of-p") == (0, "")
         assert [each.what for each in driver.done] == ["programmed", "reset"]
-        assert await runtime.start("uid-of-p") == (0, "")
+        # The pod's spec counts, and not what a container says of itself.
+        own = (f"FPGA_REGION_1={A10_INTERFACE}", f"FPGA_AFU_1={NLB0}")
+        assert await runtime.start("uid-of-p", env=own) == (0, "")
         assert [each.what for each in driver.done] == ["programmed", "reset", "reset"]
         assert hook_calls(plugin, "allowed") == 2
         path = bed.folder / "state" / "hook.sock"
         assert path.stat().st_mode & 0o777 == 0o600
-
-
-@pytest.mark.usefixtures("card")
-async def test_claims_of_a_container_about_itself_are_ignored(
-    bed: Bed, driver: DriverStandIn, runtime: Runtime
-) -> None:
-    bed.install(NLB3)
-    async with hooked(bed):
-        await bed.wants("p", NLB0)
-        env = (f"FPGA_REGION_1={A10_INTERFACE}", f"FPGA_AFU_1={NLB3}")
-        assert await runtime.start("uid-of-p", env=env) == (0, "")
-        assert driver.programmed == []  # the card has what the pod's spec asks for
 
 
 @pytest.mark.usefixtures("card", "driver")
@@ -242,16 +228,3 @@ def test_a_hook_that_cannot_ask_refuses_in_one_line(
     code, reason = runtime.run(runtime.state() if state is None else state, *arguments)
     assert (code, reason.count("\n")) == (1, 1)
     assert said in reason
-
-
-async def test_a_socket_that_can_not_be_made_ends_the_plugin_in_words(
-    short_dir: Path, rack: Rack
-) -> None:
-    rack.add_card(CardSpec(driver="dfl"))
-    (short_dir / "file").write_text("no folder")
-    told: dict[str, Any] = {"programming": "oci-hook", "cdi_dir": short_dir / "cdi"}
-    options = settings(short_dir, PluginMode.REGION, **told, state_dir=short_dir / "file" / "state")
-    with capture_logs() as logs, pytest.raises(KubeletError, match="the OCI hook's socket"):
-        async with asyncio.timeout(60):
-            await Plugin(options).serve(asyncio.Event())
-    assert [line["event"] for line in logs if line["log_level"] in {"error", "critical"}] == []

@@ -2,19 +2,16 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-import grpc
-import grpc.aio
 import pytest
+from structlog.testing import capture_logs
 
 from plugin.process import Plugin
-from services.kubelet import deviceplugin_pb2 as pb
-from services.kubelet import deviceplugin_pb2_grpc as rpc
-from services.kubelet.sockets import listen, plugins_folder, registration_socket
+from services.devices.model import PluginMode
+from services.kubelet.sockets import plugins_folder, registration_socket
 from services.node import registration
 from services.node.registration import RegistrationState
 from services.process.errors import AccelbindError
@@ -40,10 +37,6 @@ def state(plugin: Plugin) -> RegistrationState | None:
 def trouble(plugin: Plugin) -> str:
     found = serving(plugin).resources.registrations.get(AF)
     return found.error if found else ""
-
-
-async def registrations(bed: Bed, wanted: int) -> None:
-    await bed.kubelet.until(lambda: bed.calls("Registered") >= wanted)
 
 
 # Kubelets that come, go and restart --------------------------------------------------------------
@@ -82,51 +75,26 @@ async def test_a_refused_registration_is_tried_again_and_said_once(
     assert capsys.readouterr().out.count("[warning  ] registration failed") == 1
 
 
-class Deaf(rpc.RegistrationServicer):
-    """A kubelet that takes every registration and never asks for the devices."""
-
-    def __init__(self) -> None:
-        self.taken = 0
-
-    async def Register(  # noqa: N802 - the protocol's name
-        self,
-        request: pb.RegisterRequest,  # noqa: ARG002 - the signature of the service
-        context: grpc.aio.ServicerContext[pb.RegisterRequest, pb.Empty],  # noqa: ARG002 - as above
-    ) -> pb.Empty:
-        self.taken += 1
-        return pb.Empty()
-
-
-@asynccontextmanager
-async def deaf_kubelet(folder: Path) -> AsyncIterator[Deaf]:
-    plugins_folder(folder / "k").mkdir(parents=True)
-    deaf, server = Deaf(), grpc.aio.server()
-    rpc.add_RegistrationServicer_to_server(deaf, server)
-    listen(server, registration_socket(folder / "k"))
-    await server.start()
-    try:
-        yield deaf
-    finally:
-        await server.stop(0)
-
-
 async def test_a_registration_that_nothing_comes_of_is_tried_again(
-    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registration, "OPEN_SECONDS", 0.05)
-    async with deaf_kubelet(short_dir) as deaf, running(settings(short_dir)) as plugin:
-        await eventually_async(lambda: deaf.taken >= 2)
-        assert "hasn't asked for the devices within" in trouble(plugin)
+    with bed.kubelet.faulty(ignore=True):
+        async with bed.running() as plugin:
+            await bed.kubelet.until(lambda: bed.calls("Registered") >= 2)
+            assert "hasn't asked for the devices within" in trouble(plugin)
 
 
-async def test_another_kubelet_is_registered_with_before_the_first_has_asked(
-    short_dir: Path,
-) -> None:
-    async with deaf_kubelet(short_dir) as deaf, running(settings(short_dir)) as plugin:
-        await eventually_async(lambda: deaf.taken == 1)
-        os.utime(registration_socket(short_dir / "k"), (1, 1))  # it looks like another one's
-        await eventually_async(lambda: deaf.taken == 2)
-        assert trouble(plugin) == "the kubelet restarted during the registration"
+async def test_another_kubelet_is_registered_with_before_the_first_has_asked(bed: Bed) -> None:
+    with bed.kubelet.faulty(ignore=True):
+        async with bed.running() as plugin:
+            await bed.kubelet.until(lambda: bed.calls("Registered") == 1)
+            os.utime(registration_socket(bed.kubelet.folder), (1, 1))  # it looks like another one's
+            await bed.kubelet.until(lambda: bed.calls("Registered") == 2)
+            assert trouble(plugin) == "the kubelet restarted during the registration"
+
+
+HOOK = {"mode": PluginMode.REGION, "programming": "oci-hook"}
 
 
 @pytest.mark.parametrize(
@@ -134,13 +102,17 @@ async def test_another_kubelet_is_registered_with_before_the_first_has_asked(
     [
         ({"kubelet_dir": Path("/tmp") / ("d" * 90)}, "too long for a unix socket's path"),
         ({"ports_file": Path("/gone/ports")}, "can't write the ports file /gone/ports"),
+        (HOOK | {"state_dir": Path("/dev/null/state")}, "the OCI hook's socket"),
     ],
 )
-async def test_obstacles_to_a_start_are_errors(
+async def test_an_obstacle_to_a_start_ends_the_plugin_in_words(
     short_dir: Path, values: dict[str, Any], text: str
 ) -> None:
-    with pytest.raises(AccelbindError, match=text):
-        await Plugin(settings(short_dir, **values)).serve(asyncio.Event())
+    options = settings(short_dir, cdi_dir=short_dir / "cdi", **values)
+    with capture_logs() as logs, pytest.raises(AccelbindError, match=text):
+        async with asyncio.timeout(60):
+            await Plugin(options).serve(asyncio.Event())
+    assert [line["event"] for line in logs if line["log_level"] in {"error", "critical"}] == []
 
 
 async def test_of_two_plugins_the_second_waits_through_restarts_of_the_kubelet(bed: Bed) -> None:

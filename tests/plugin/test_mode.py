@@ -50,17 +50,14 @@ async def offers(kubelet: KubeletStandIn, **counts: int) -> None:
     await kubelet.until(as_wanted, timeout=PATIENCE)
 
 
-def events(api: ApiServerStandIn, reason: str) -> list[dict[str, Any]]:
-    return [each for each in api.objects("Event") if each["reason"] == reason]
+async def told(api: ApiServerStandIn, reason: str, text: str) -> None:
+    """Wait for an Event."""
 
+    def found() -> list[str]:
+        events = [each for each in api.objects("Event") if each["reason"] == reason]
+        return [each["message"] for each in events if text in each["message"]]
 
-async def told(api: ApiServerStandIn, reason: str, text: str) -> dict[str, Any]:
-    found: dict[str, Any] = await eventually_async(
-        lambda: next((each for each in events(api, reason) if text in each["message"]), None),
-        timeout=PATIENCE,
-        what=f"an Event {reason} that says {text!r}",
-    )
-    return found
+    await eventually_async(found, PATIENCE, what=f"an Event {reason} that says {text!r}")
 
 
 def sample(plugin: Plugin, name: str, **labels: str) -> float | None:
@@ -90,10 +87,6 @@ def test_the_annotation_counts_before_the_flag_if_it_names_a_mode(
     assert bool(found.error) == (source != "annotation" and annotation is not None)
 
 
-def node_requests(api: ApiServerStandIn) -> int:
-    return sum("/nodes" in each.request.path for each in api.seen)
-
-
 async def test_a_changed_annotation_counts_at_the_next_start_and_pods_run_on(
     bed: Bed, api: ApiServerStandIn
 ) -> None:
@@ -107,7 +100,7 @@ async def test_a_changed_annotation_counts_at_the_next_start_and_pods_run_on(
         annotate(api, "region")
         api.put(spec := pod("q", container("c", REGION, 1, functions(NLB0))))
         api.put(function("nlb0", "region", namespace="ns"))
-    assert node_requests(api) == 1
+    assert ["/nodes" in each.request.path for each in api.seen].count(True) == 1
     async with with_api(bed, api):
         await bed.kubelet.until(lambda: bed.kubelet.capacity.get(REGION) == 2, timeout=PATIENCE)
         await told(api, "ModeChanged", "mode region: its annotation says so; it was af")

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import signal
 import sys
 import time
 import urllib.error
@@ -12,23 +11,8 @@ from pathlib import Path
 
 from simulator.cards import CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
-from tests.plugin.support import AF, container, pod
+from tests.plugin.support import AF, container, pod, start_plugin
 from tests.support import Process, Processes, eventually_async
-
-
-def start(processes: Processes, folder: Path, *flags: str | Path) -> Process:
-    """Start the plugin on the rack in `root` and the kubelet in `k`; ioctls are simulated."""
-    return processes.simulated_plugin(
-        *("--root", folder / "root", "--kubelet-dir", folder / "k"),
-        *("--node-name", "n1", "--metrics-host", "127.0.0.1", "--metrics-port", "0"),
-        *("--ports-file", folder / "ports", "--scan-interval", "0.1", "--log-format", "json"),
-        *("--state-dir", folder / "state"),
-        *flags,
-    )
-
-
-async def ended(process: Process) -> int:
-    return await asyncio.to_thread(process.wait)
 
 
 def get(folder: Path, path: str) -> tuple[int, str]:
@@ -45,12 +29,8 @@ def sockets(folder: Path) -> list[str]:
     return sorted(path.name for path in (folder / "k/device-plugins").glob("*.sock"))
 
 
-def proc(process: Process, file: str) -> str:
-    return Path(f"/proc/{process.pid}/{file}").read_text()
-
-
 def resident_mib(process: Process) -> float:
-    status = proc(process, "status")
+    status = Path(f"/proc/{process.pid}/status").read_text()
     return int(status.split("VmRSS:")[1].split()[0]) / 1024
 
 
@@ -64,7 +44,7 @@ async def test_from_start_to_sigterm(
     rack.add_card(CardSpec(driver="opae", numa_node=1))
     rack.add_card(CardSpec(driver="dfl", numa_node=0))
     began = time.monotonic()
-    plugin = start(processes, short_dir)
+    plugin = start_plugin(processes, short_dir)
     await kubelet.until(lambda: kubelet.allocatable == {AF: 2})
     figure(f"registered {time.monotonic() - began:.2f} s after its start")
 
@@ -95,8 +75,7 @@ async def test_from_start_to_sigterm(
     figure(f"resident {resident_mib(plugin):.1f} MiB")
 
     began = time.monotonic()
-    plugin.popen.send_signal(signal.SIGTERM)
-    assert await ended(plugin) == 0
+    assert await asyncio.to_thread(plugin.terminate) == 0
     figure(f"ended {time.monotonic() - began:.2f} s after SIGTERM")
     assert sockets(short_dir) == ["kubelet.sock"]
     await kubelet.until(lambda: kubelet.allocatable == {AF: 0})

@@ -1,19 +1,19 @@
-"""Racks of synthetic cards, what drives them, and an API server stand-in."""
+"""A node for the DRA driver, and an API server stand-in."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from simulator.apiserver.standin import ApiServerStandIn
 from simulator.cards import Rack
-from simulator.driver import DriverStandIn
 from tests.plugin.dra.support import Bed
 
 
 @pytest.fixture
 async def bed(
     short_dir: Path,
+    rack: Rack,
     anyio_backend: str,  # noqa: ARG001 - async fixtures of anyio need it
 ) -> AsyncIterator[Bed]:
     """A node without cards, and its cluster."""
@@ -24,11 +24,4 @@ async def bed(
     checkpoint.write_text('{"Data":{"PodDeviceEntries":[],"RegisteredDevices":{}},"Checksum":0}')
     async with ApiServerStandIn(short_dir / "api") as api:
         api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "uid": "u1"}})
-        yield Bed(short_dir, Rack(short_dir / "root"), api)
-
-
-@pytest.fixture
-def driver(bed: Bed) -> Iterator[DriverStandIn]:
-    """What the ioctls of the rack's cards do."""
-    with DriverStandIn(bed.rack.root) as driver:
-        yield driver
+        yield Bed(short_dir, rack, api)

@@ -1,13 +1,10 @@
 """A node that moves from the device plugin to DRA and back, with a kubelet stand-in."""
 
-from collections.abc import AsyncIterator
-from functools import partial
 from typing import Any
 
 import pytest
 
 from plugin.dra import leftover_resources
-from services.containers import holder_source
 from services.devices.model import PluginMode
 from simulator.cards import NLB0
 from simulator.kubelet.other_plugin import OtherPlugin
@@ -22,18 +19,9 @@ REQUEST = "container-0-request-0"
 
 
 @pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def very_soon(soon: None, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001 - it only has to run
     """Let processes of this machine notice soon what the kubelet counts."""
     monkeypatch.setattr(leftover_resources, "CHECK_SECONDS", 0.05)
-    monkeypatch.setattr(holder_source, "RENEW_SECONDS", 0.1)
-    monkeypatch.setattr(holder_source, "POLL_SECONDS", 0.05)
-
-
-@pytest.fixture
-async def kubelet(bed: Bed) -> AsyncIterator[KubeletStandIn]:
-    """The kubelet of the bed."""
-    async with KubeletStandIn(bed.folder / "k", node_name="n1", retry_seconds=0.05) as standin:
-        yield standin
 
 
 def of_plugin(pods: Pods, name: str) -> dict[str, Any]:
@@ -103,9 +91,9 @@ async def test_a_resource_that_another_plugin_serves_is_left_to_it(
 ) -> None:
     """Also one that it has taken over since."""
     bed.add_fpga()
-    ours = partial(OtherPlugin, kubelet.folder, resource=REGION)
+    other = OtherPlugin(kubelet.folder, ["a"], resource=REGION)  # type: ignore[abstract]
     async with bed.running() as dra:
-        async with ours(["a"]):
+        async with other:
             await kubelet.until(lambda: kubelet.allocatable.get(REGION) == 1)
             for _ in range(2):
                 await parts(dra).leftover_resources.check()

@@ -13,7 +13,6 @@ from plugin.process import Plugin
 from services.containers.holders import Holder
 from simulator.apiserver.http_server import Request
 from simulator.apiserver.standin import ApiServerStandIn, Options
-from simulator.cards import Rack
 from simulator.devices import DeviceTree
 from tests.plugin.dra.support import Bed, claim, parts, result
 from tests.support import eventually_async
@@ -157,8 +156,7 @@ async def old_server(node: Node, anyio_backend: str) -> AsyncIterator[Node]:  # 
     folder.mkdir()
     shares = ("allowMultipleAllocations", "requestPolicy")
     async with ApiServerStandIn(folder, Options(dropped=shares)) as api:
-        bed = replace(node.bed, api=api, rack=Rack(node.bed.folder / "root"))
-        node.bed = bed
+        node.bed = replace(node.bed, api=api)
         api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "uid": "u1"}})
         yield node
 
