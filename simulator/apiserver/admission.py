@@ -208,7 +208,7 @@ class Admission:
             if verdict is not None and (operations := verdict.operations()):
                 item = jsonpatch.JsonPatch(operations).apply(item)
                 item = with_defaults(operation.call.target.resource, item)
-                operation.call.trail.patches += operations
+                operation.call.patches.extend(operations)
         return item
 
     async def validate(self, operation: Operation, item: Json | None) -> None:
@@ -231,7 +231,7 @@ class Admission:
             if not is_open:
                 raise internal(text) from error
             return None
-        operation.call.trail.warnings |= dict.fromkeys(verdict.warnings)
+        operation.call.warnings.update(dict.fromkeys(verdict.warnings))
         if not verdict.allowed:
             raise refusal(hook["name"], verdict.status)
         return verdict

@@ -59,7 +59,8 @@ class App:
 
     async def _answer(self, request: Request) -> Response:
         # In the order of a real API server: authentication (401), path (404, 405), then the verb.
-        if request.headers.get("authorization") != f"Bearer {self.token}":
+        # Whoever may use the socket needs no token, as with `kubectl proxy`.
+        if not request.is_local and request.headers.get("authorization") != f"Bearer {self.token}":
             raise StatusError(401, "Unauthorized")
         if document := discover(request.path, self._table):
             return Response(200, encode(document))
@@ -133,7 +134,7 @@ class App:
 
 
 def _warnings(call: ApiCall) -> tuple[tuple[str, str], ...]:
-    return tuple(("Warning", f'299 - "{_quoted(text)}"') for text in call.trail.warnings)
+    return tuple(("Warning", f'299 - "{_quoted(text)}"') for text in call.warnings)
 
 
 def _quoted(text: str) -> str:

@@ -94,19 +94,14 @@ def internal(message: str) -> StatusError:
 # The call
 
 
-@dataclass(slots=True)
-class Trail:
-    """Traces of a request: the operations of webhooks' patches, warnings for the client."""
-
-    patches: list[Json] = field(default_factory=list)
-    warnings: dict[str, None] = field(default_factory=dict)
-
-
 @dataclass(frozen=True, slots=True)
 class ApiCall:
     target: Target
     request: Request
-    trail: Trail = field(default_factory=Trail)
+    patches: list[Json] = field(default_factory=list)
+    """The operations of webhooks' patches."""
+    warnings: dict[str, None] = field(default_factory=dict)
+    """For the client, each once."""
 
     @property
     def query(self) -> Mapping[str, str]:

@@ -15,7 +15,7 @@ import contextlib
 import json
 from base64 import b64encode
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_urlsafe
 from typing import Self
@@ -26,7 +26,7 @@ from simulator.apiserver import crd
 from simulator.apiserver.admission import Admission, WebhookClient
 from simulator.apiserver.app import App, SeenRequest
 from simulator.apiserver.faults import Faults
-from simulator.apiserver.http_server import HttpServer, Request, Response, make_pair
+from simulator.apiserver.http_server import HttpServer, make_pair
 from simulator.apiserver.reading import Watch
 from simulator.apiserver.resources import DEFINITIONS, Json, ResourceTable
 from simulator.apiserver.scheduler import Scheduler
@@ -73,7 +73,7 @@ class ApiServerStandIn:
             token=token_urlsafe(),
             faults=self.faults,
         )
-        self._server = HttpServer(self._answer)
+        self._server = HttpServer(self._app.handle)
         self.compact = self.store.compact
         self.drop_connections = self._server.drop_connections
         self._scheduler: asyncio.Task[None] | None = None
@@ -100,13 +100,6 @@ class ApiServerStandIn:
     async def _listen(self, port: int) -> None:
         await self._server.listen_on(self._directory / "api.sock")
         await self._server.listen(self.options.host, port, self._context)
-
-    async def _answer(self, request: Request) -> Response:
-        """Answer a request; one that needs no credentials is the stand-in's user's."""
-        if request.is_local:
-            own = {"authorization": f"Bearer {self.token}"}
-            request = replace(request, headers={**request.headers, **own})
-        return await self._app.handle(request)
 
     async def stop(self) -> None:
         """End watches properly, finish running requests, and close everything."""

@@ -65,7 +65,8 @@ class Writer:
         item = _decoded(call, body)
         metadata = item["metadata"]
         _claim(target, metadata)
-        self._check_namespace(target)
+        if resource.namespaced:
+            self.existing(Target(NAMESPACES, name=target.namespace))
         for name in _SYSTEM:
             metadata.pop(name, None)
         if resource is PODS:
@@ -83,8 +84,9 @@ class Writer:
             raise StatusError(409, message, reason="AlreadyExists")
         if call.dry_run:
             return item
-        if patches := call.trail.patches:
-            item["metadata"].setdefault("annotations", {})[PATCH_ANNOTATION] = json.dumps(patches)
+        if call.patches:
+            annotations = item["metadata"].setdefault("annotations", {})
+            annotations[PATCH_ANNOTATION] = json.dumps(call.patches)
         return self._store.write(resource, item)
 
     async def replace(self, call: ApiCall) -> Json:
@@ -99,7 +101,8 @@ class Writer:
         """PATCH: the stored object with the body's changes, whatever changed it meanwhile."""
         while True:
             old = self.existing(call.target)
-            changed = await self._change(call, old, _decoded(call, _patched(call, old)))
+            patch = call.applied() if call.content_type == APPLY else call.decode()
+            changed = await self._change(call, old, _decoded(call, merge(old, patch)))
             if changed is not None:
                 return changed
 
@@ -148,10 +151,6 @@ class Writer:
         if self._store.get(resource, path) != old:
             return None
         return self._store.write(resource, item)
-
-    def _check_namespace(self, target: Target) -> None:
-        if target.resource.namespaced:
-            self.existing(Target(NAMESPACES, name=target.namespace))
 
     def _fill_system_fields(self, resource: Resource, item: Json) -> None:
         metadata = item["metadata"]
@@ -249,10 +248,6 @@ def _check_conditions(configuration: Json) -> None:
                 compile_expression(condition["expression"])
     except CelError as error:
         raise bad_request(f"matchConditions: {error}") from error
-
-
-def _patched(call: ApiCall, old: Json) -> Json:
-    return merge(old, call.applied() if call.content_type == APPLY else call.decode())
 
 
 def merge(target: Json, patch: Json) -> Json:

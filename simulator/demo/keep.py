@@ -14,7 +14,7 @@ from pathlib import Path
 from simulator.cards import NLB0, NLB3
 from simulator.client import Client, Json
 from simulator.demo.cluster import NodePlan
-from simulator.demo.suite import HOST, make_bitstream
+from simulator.demo.suite import make_bitstream, settings_of
 
 _NAMESPACE = "accelbind-system"
 _COUNTS = (
@@ -80,23 +80,14 @@ def write_workloads(api: Client, plans: Sequence[NodePlan]) -> None:
 
 
 def _kept(folder: Path, plan: NodePlan) -> Kept:
-    home, file = folder / plan.name, folder / plan.name / "env"
+    file = folder / plan.name / "env"
     ports = json.loads((folder / f"plugin-{plan.name}.ports").read_text())
     variables = {
         "KUBECONFIG": str(folder / "api" / "kubeconfig"),
-        "ACCELBIND_API_SERVER": f"unix:{folder}/api/api.sock",
         "SAMPLES": str(folder / "samples"),
-        "ACCELBIND_MODE": plan.mode,
-        "ACCELBIND_NODE_NAME": plan.name,
-        "ACCELBIND_ROOT": str(plan.root or home / "root"),
-        "ACCELBIND_KUBELET_DIR": str(home),
-        "ACCELBIND_POD_LOGS_DIR": str(home / "pod-logs"),
-        "ACCELBIND_STATE_DIR": str(home / "state"),
-        "ACCELBIND_DEVICE_TYPES": str(plan.types or home / "types"),
-        "ACCELBIND_BITSTREAMS": str(home / "bitstreams"),
-        "ACCELBIND_METRICS_HOST": HOST,
-        "ACCELBIND_METRICS_PORT": str(ports["metrics"]),
     }
+    for name, value in (settings_of(folder, plan) | {"metrics-port": ports["metrics"]}).items():
+        variables[f"ACCELBIND_{name.upper().replace('-', '_')}"] = str(value)
     lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
     lines.append(f'export PATH={shlex.quote(str(folder / "bin"))}:"$PATH"')
     file.write_text("\n".join(lines) + "\n")

@@ -20,7 +20,7 @@ from simulator.demo.cluster import DemoPod, NodePlan, World
 from simulator.demo.keep import prepare, write_workloads
 from simulator.demo.reports import PodReport, has_capacity, is_good, is_running, unexpected
 from simulator.demo.stage import Stage, temporary_folder
-from simulator.demo.suite import driver_log, raise_suite
+from simulator.demo.suite import api_server, driver_log, raise_suite
 
 Until: TypeAlias = Callable[[Callable[[], Json | None], str], Json]
 """Polls until a function returns something true; raises if it takes too long."""
@@ -124,8 +124,9 @@ def play(
 
     def act() -> None:
         console.print(show.starting())
+        raise_suite(stage, world, api)
         player = Player(
-            api=raise_suite(stage, world),
+            api=api,
             console=console,
             until=stage.until,
             driver_logs={plan.name: driver_log(stage.folder, plan) for plan in world.nodes},
@@ -137,11 +138,15 @@ def play(
         reports.extend(player.play(world.pods, show.title("Processes"), processes, nodes))
         problems.extend(one for report in reports for one in unexpected(report))
         if keep:
-            write_workloads(player.api, world.nodes)
+            write_workloads(api, world.nodes)
             console.print(show.kept(prepare(stage.folder, world.nodes)))
             stage.keep()
 
-    with _signals_set(interrupted), temporary_folder() as folder:
+    with (
+        _signals_set(interrupted),
+        temporary_folder() as folder,
+        Client(api_server(folder)) as api,
+    ):
         stage = Stage(folder, interrupted=interrupted)
         codes = _on(stage, console, act)
         problems += [f"process {name} ended with {code}" for name, code in codes.items() if code]

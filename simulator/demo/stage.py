@@ -57,8 +57,6 @@ class Stage:
 
     folder: Path
     parts: list[Part] = field(default_factory=list)
-    exits: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
-    """Closed when the processes have ended."""
     interrupted: threading.Event = field(default_factory=threading.Event)
     """Set by a signal that asks for the end; noticed between starts and polls."""
 
@@ -125,7 +123,6 @@ class Stage:
 
     def kill(self) -> None:
         """Kill what is left of each process's group."""
-        self.exits.close()
         for part in self.parts:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(part.process.pid, signal.SIGKILL)

@@ -34,23 +34,22 @@ has(object.spec) && object.spec != null &&
 """The condition for which the API server calls the webhook: other pods never wait for it."""
 
 
-def raise_suite(stage: Stage, world: World) -> Client:
-    """Start everything in a stage, and wait until all of it serves; a client of the cluster."""
+def api_server(folder: Path) -> str:
+    """The address of the API server of a stage with this folder."""
+    return f"unix:{folder}/api/api.sock"
+
+
+def raise_suite(stage: Stage, world: World, api: Client) -> None:
+    """Start everything in a stage, and wait until all of it serves."""
     folder = stage.folder
     issued = issue(folder / "tls", ["localhost", HOST])
-    control_plane = folder / "api"
-    stage.start(
-        "api-server",
-        "simulator.apiserver",
-        *("--dir", control_plane, "--ports-file", folder / "api-server.ports"),
-    )
+    ports = ("--ports-file", folder / "api-server.ports")
+    stage.start("api-server", "simulator.apiserver", "--dir", folder / "api", *ports)
     _start_webhook(stage, issued, world.folder)
     stage.announced(folder / "api-server.ports", "the API server stand-in")
-    api_server = f"unix:{control_plane}/api.sock"
     for plan in world.nodes:
-        _start_node(stage, plan, api_server)
+        _start_node(stage, plan)
     webhook_port = stage.announced(folder / "webhook.ports", "the webhook")["admission"]
-    api = stage.exits.enter_context(Client(api_server))
     url = f"https://{HOST}:{webhook_port}"
     for namespace in set(world.namespaces) - {cluster.NAMESPACE}:
         made = {"kind": "Namespace", "metadata": {"name": namespace}}
@@ -58,7 +57,6 @@ def raise_suite(stage: Stage, world: World) -> Client:
     register(api, url, issued.ca_certificate, world)
     for plan in world.nodes:
         stage.announced(folder / f"plugin-{plan.name}.ports", f"the plugin of {plan.name}")
-    return api
 
 
 def _start_webhook(stage: Stage, issued: IssuedPaths, mappings: Path) -> None:
@@ -73,28 +71,42 @@ def _start_webhook(stage: Stage, issued: IssuedPaths, mappings: Path) -> None:
     )
 
 
-def _start_node(stage: Stage, plan: NodePlan, api_server: str) -> None:
+def settings_of(folder: Path, plan: NodePlan) -> dict[str, str | Path]:
+    """The settings with which commands find a node, as its plugin does, by name."""
+    home = folder / plan.name
+    return {
+        "api-server": api_server(folder),
+        "mode": plan.mode,
+        "node-name": plan.name,
+        "root": plan.root or home / "root",
+        "kubelet-dir": home,
+        "pod-logs-dir": home / "pod-logs",
+        "state-dir": home / "state",
+        "device-types": plan.types or home / "types",
+        "bitstreams": home / "bitstreams",
+        "metrics-host": HOST,
+    }
+
+
+def _start_node(stage: Stage, plan: NodePlan) -> None:
     """Start a node: devices, kubelet, plugin. Its folders are short, for the sockets in them."""
-    home = stage.folder / plan.name
-    root, types = plan.root or home / "root", plan.types or home / "types"
+    home, settings = stage.folder / plan.name, settings_of(stage.folder, plan)
     prepare_node(home, plan, home / "root")
     if plan.cards:
         driver = ("--root", home / "root", "--log", driver_log(stage.folder, plan))
         stage.start(f"driver-{plan.name}", "simulator.driver", *driver)
-    node = ("--node-name", plan.name, "--api-server", api_server)
     stage.start(
         f"kubelet-{plan.name}",
         "simulator.kubelet",
-        *("--dir", home, "--retry-seconds", "1", *node),
+        *("--dir", home, "--retry-seconds", "1"),
+        *("--node-name", plan.name, "--api-server", api_server(stage.folder)),
         *(f"--other={resource}={number}" for resource, number in plan.others.items()),
     )
     stage.start(
         f"plugin-{plan.name}",
         "simulator.command",
-        *("plugin", "--mode", plan.mode, "--root", root, "--kubelet-dir", home),
-        *("--bitstreams", home / "bitstreams", "--state-dir", home / "state"),
-        *("--device-types", types, "--pod-logs-dir", home / "pod-logs"),
-        *("--scan-interval", SCAN_SECONDS, "--metrics-host", HOST, "--metrics-port", "0", *node),
+        *("plugin", *(f"--{name}={value}" for name, value in settings.items())),
+        *("--scan-interval", SCAN_SECONDS, "--metrics-port", "0"),
         *("--ports-file", stage.folder / f"plugin-{plan.name}.ports"),
         *(("--units", plan.capacity[UNIT_RESOURCE]) if UNIT_RESOURCE in plan.capacity else ()),
     )

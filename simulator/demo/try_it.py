@@ -14,11 +14,10 @@ import contextlib
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from services.process.errors import AccelbindError, ClusterError
 from services.process.text import count
@@ -30,8 +29,8 @@ from simulator.demo.reports import is_good, unexpected
 from simulator.demo.suite import driver_log, prepare_node, register
 from simulator.polling import poll_until
 
-T = TypeVar("T")
-
+until = partial(poll_until, pause=0.1, ignoring=(ClusterError,))
+"""Polls until something true is returned; an error of the API server counts as nothing."""
 STAGED = ".root"
 
 
@@ -54,11 +53,6 @@ def lay_out_nodes(given: argparse.Namespace) -> bool:
             f" {count(len(plan.bitstreams), 'bitstream')}{'' if new else ' (as they were)'}\n"
         )
     return True
-
-
-def until(poll: Callable[[], T | None], what: str) -> T:
-    """Poll until something true is returned; an error of the API server counts as nothing."""
-    return poll_until(poll, what, pause=0.1, ignoring=(ClusterError,))
 
 
 def clear(api: Client, world: World) -> None:
