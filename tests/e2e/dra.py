@@ -15,9 +15,9 @@ from services.devices.dra import DRIVER
 from services.mappings.kinds import ACCELERATOR, TABLE
 from tests.e2e.api import Json, Place, accelbind, place_of, until
 from tests.e2e.cluster import Cluster
-from tests.e2e.hosts import START_SECONDS, Hosts
+from tests.e2e.hosts import Hosts
 from tests.e2e.pods import SHOW, Pods, simple
-from tests.support import Process, python_module
+from tests.support import Process
 
 GROUP: Final = "resource.k8s.io/v1"
 TEMPLATE: Final = "ResourceClaimTemplate"
@@ -72,22 +72,8 @@ class Driver:
         return self.hosts.running["dra"]
 
     def start(self) -> None:
-        hosts, settings = self.hosts, self.hosts.cluster.settings
-        ports = hosts.folder / "dra.json"
-        ports.unlink(missing_ok=True)
-        hosts.running["dra"] = hosts.processes.start(
-            python_module(
-                *("simulator.command", "plugin", "--api", "dra", *hosts.node_flags),
-                *("--ports-file", str(ports)),
-                *("--api-server", settings.api_server, "--node-name", hosts.cluster.node),
-                *("--cdi-dir", str(settings.cdi_dir), "--scan-interval", "1"),
-                *("--healthy-after", "1"),
-                *("--metrics-host", "127.0.0.1", "--metrics-port", "0"),
-                *self.flags,
-            ),
-            name="dra",
-        )
-        self.port = self.process.ports(ports, timeout=START_SECONDS)["metrics"]
+        of_dra = ("--api", "dra", "--cdi-dir", self.hosts.cluster.settings.cdi_dir)
+        self.port = self.hosts.start_on_node("dra", *of_dra, "--healthy-after", "1", *self.flags)
 
     def slices(self) -> list[Json]:
         selector = f"spec.nodeName={self.hosts.cluster.node},spec.driver={DRIVER}"

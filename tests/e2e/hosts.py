@@ -295,17 +295,24 @@ class Hosts:
 
     def start_plugin(self, mode: str, *flags: str) -> None:
         self.put_functions_back()
-        ports = self.folder / "plugin.json"
+        of_mode = ("--mode", mode, "--units", str(UNITS))
+        self.plugin_port = self.start_on_node("plugin", *of_mode, *flags)
+        self.mode = mode
+
+    def start_on_node(self, name: str, *flags: str | Path) -> int:
+        """Start what serves the node's devices; return the port of its metrics."""
+        ports = self.folder / f"{name}.json"
         ports.unlink(missing_ok=True)
-        self.running["plugin"] = self.processes.simulated_plugin(
-            *("--mode", mode, "--units", str(UNITS), *self.node_flags),
-            *("--api-server", self.cluster.settings.api_server, "--scan-interval", "1"),
-            *("--node-name", self.cluster.node, "--ports-file", ports),
+        process = self.running[name] = self.processes.simulated_plugin(
+            *self.files,
+            *("--state-dir", self.folder / "state", "--bitstreams", self.folder / "bitstreams"),
+            *("--api-server", self.cluster.settings.api_server, "--node-name", self.cluster.node),
+            *("--scan-interval", "1", "--ports-file", ports),
             *("--metrics-host", "0.0.0.0", "--metrics-port", "0"),  # noqa: S104 - as in a pod
             *flags,
+            name=name,
         )
-        self.plugin_port = self.running["plugin"].ports(ports, timeout=START_SECONDS)["metrics"]
-        self.mode = mode
+        return process.ports(ports, timeout=START_SECONDS)["metrics"]
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -315,12 +322,6 @@ class Hosts:
             *("--root", str(self.root), "--kubelet-dir", str(settings.kubelet_dir)),
             *("--pod-logs-dir", str(settings.pod_logs_dir)),
         )
-
-    @property
-    def node_flags(self) -> tuple[str, ...]:
-        """The same, and where what is needed for programming is."""
-        state, bitstreams = self.folder / "state", self.folder / "bitstreams"
-        return (*self.files, "--state-dir", str(state), "--bitstreams", str(bitstreams))
 
     def stop_plugin(self) -> None:
         plugin = self.running.pop("plugin", None)
@@ -355,11 +356,12 @@ class Hosts:
 
     # Anything
 
-    def told(self, name: str, lines: int = 12) -> str:
+    def told(self, name: str) -> str:
+        """The end of a process's log."""
         process = self.running.get(name)
         if process is None:
             return f"{name} doesn't run"
-        text = "\n".join(process.stderr.splitlines()[-lines:])
+        text = "\n".join(process.stderr.splitlines()[-12:])
         state = "runs" if process.running else f"has ended with {process.popen.returncode}"
         return f"--- {name} {state}\n{text}"
 

@@ -9,8 +9,8 @@ import pytest
 from accelbind.kubectl import Target
 from services.names import DOMAIN, FunctionName, decode
 from services.process.errors import AccelbindError, ClusterError, InvalidName
-from simulator.cards import A10_INTERFACE, NLB3
-from tests.e2e.api import Api, Json, Place, until
+from simulator.cards import NLB3
+from tests.e2e.api import Api, Place, until
 from tests.e2e.cluster import CONFIGURATION, CONFIGURATIONS, REGISTRATION, CantRun, Cluster
 from tests.e2e.hosts import Hosts, check_host, hosts_of
 from tests.e2e.interrupting import let_nobody_interrupt
@@ -120,19 +120,11 @@ def hosts(suite: Hosts | None) -> Hosts:
     return suite
 
 
-def mapping(name: str, namespace: str, interface_id: str, afu_id: str, mode: str) -> Json:
-    return building.function(name, mode, interface=interface_id, afu=afu_id, namespace=namespace)
-
-
 @pytest.fixture(scope="session")
 def pods(cluster: Cluster, namespace: str, suite: Hosts | None) -> Pods:
     """Pods in the namespace that has the samples' mappings, and one more."""
     del suite  # it must be up
-    items = [
-        *sample_mappings(),
-        mapping("other-programmed", namespace, A10_INTERFACE, NLB3, "region"),
-    ]
-    for item in items:
+    for item in (*sample_mappings(), building.function("other-programmed", "region", afu=NLB3)):
         item["metadata"]["namespace"] = namespace
         until(
             partial(cluster.api.create, item),
@@ -195,9 +187,10 @@ def function(
         except InvalidName:
             continue
         if isinstance(found, FunctionName):
-            ids = (found.interface_id, found.afu_id)
-            cluster.api.create(mapping("of-this-node", pods.namespace, *ids, "af"))
-            return f"{DOMAIN}/of-this-node"
+            name, ids = "of-this-node", {"interface": found.interface_id, "afu": found.afu_id}
+            item = building.function(name, "af", **ids, namespace=pods.namespace)
+            cluster.api.create(item)
+            return f"{DOMAIN}/{name}"
     pytest.skip(f"node {cluster.node} offers no functions: its mode isn't af")
 
 

@@ -9,7 +9,7 @@ from simulator.cards import A10_INTERFACE, NLB0, NLB3
 from tests.e2e.api import Json, Place, Refused, until
 from tests.e2e.cluster import Cluster
 from tests.e2e.pods import Pods, containers, limits_of, simple
-from tests.e2e.suite.conftest import mapping
+from tests.services.building import function
 
 FUNCTIONS = "AcceleratorFunction"
 
@@ -19,24 +19,26 @@ def functions_of(pods: Pods) -> Place:
 
 
 @pytest.mark.parametrize(
-    ("name", "ids", "mode", "words"),
+    ("mapping", "words"),
     [
-        ("not-hex", (A10_INTERFACE, "xyz"), "af", "afuId"),
-        ("no-mode", (A10_INTERFACE, NLB0), "fast", "mode"),
-        (f"region-{A10_INTERFACE}", (A10_INTERFACE, NLB0), "region", "physical resource name"),
-        ("odd", (A10_INTERFACE, NLB0[:31]), "af", "even total number"),
+        (function("not-hex", "af", afu="xyz"), "afuId"),
+        (function("no-mode", "fast"), "mode"),
+        (function(f"region-{A10_INTERFACE}", "region"), "physical resource name"),
+        (function("odd", "af", afu=NLB0[:31]), "even total number"),
     ],
+    ids=lambda value: value["metadata"]["name"] if isinstance(value, dict) else "",
 )
-def test_a_mapping_that_no_pod_could_use_is_refused(  # noqa: PLR0917 - a table, and fixtures
-    cluster: Cluster, pods: Pods, name: str, ids: tuple[str, str], mode: str, words: str
+def test_a_mapping_that_no_pod_could_use_is_refused(
+    cluster: Cluster, pods: Pods, mapping: Json, words: str
 ) -> None:
+    mapping["metadata"]["namespace"] = pods.namespace
     with pytest.raises(Refused) as caught:
-        cluster.api.create(mapping(name, pods.namespace, *ids, mode), dry_run=True)
+        cluster.api.create(mapping, dry_run=True)
     assert (caught.value.code, words in caught.value.text) == (422, True), caught.value
 
 
 def test_a_name_that_the_other_kind_has_is_refused(cluster: Cluster, pods: Pods) -> None:
-    item = mapping("arria10", pods.namespace, A10_INTERFACE, NLB0, "af")
+    item = function("arria10", "af", namespace=pods.namespace)
 
     def look() -> str:
         try:
@@ -65,6 +67,6 @@ def test_a_mapping_can_be_changed_and_counts_as_it_is_then(
 
 @pytest.fixture
 def changing(cluster: Cluster, pods: Pods) -> Iterator[Json]:
-    made = cluster.api.create(mapping("changing", pods.namespace, A10_INTERFACE, NLB0, "af"))
+    made = cluster.api.create(function("changing", "af", namespace=pods.namespace))
     yield made
     cluster.api.delete(functions_of(pods), "changing")

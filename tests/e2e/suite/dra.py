@@ -7,14 +7,14 @@ import pytest
 
 from services.names import DOMAIN, dns_label
 from simulator.card_faults import Fault
-from simulator.cards import A10_INTERFACE, NLB0, NLB3
+from simulator.cards import NLB0, NLB3
 from tests.e2e.api import Place, place_of, until
 from tests.e2e.cluster import Cluster
 from tests.e2e.dra import GROUP, Driver, claim_of, driver_of, require_claims, with_template
 from tests.e2e.hosts import CARDS, FUNCTION, Hosts
 from tests.e2e.pods import STAY, Pods, simple
-from tests.e2e.suite.conftest import mapping
 from tests.e2e.suite.kubelet import life, restart
+from tests.services.building import function
 from tests.support import soaking
 
 pytestmark = pytest.mark.usefixtures("can_run")
@@ -112,7 +112,7 @@ def test_a_foreign_function_is_refused_until_it_is_mapped(
     api.create(item)
     before, begun = driver.programmings(), time.monotonic()
     made = elsewhere.create(with_template("foreign", name, STAY))
-    mapped = mapping(PROGRAMMED, elsewhere.namespace, A10_INTERFACE, NLB3, "region")
+    mapped = function(PROGRAMMED, "region", afu=NLB3, namespace=elsewhere.namespace)
     try:
         elsewhere.until_waiting(made, "is not mapped in namespace")
         assert driver.programmings() == before

@@ -1,4 +1,4 @@
-"""A new CA and a new certificate, while pods are created all the time: none is refused."""
+"""The webhook while it is away, and while its CA and its certificate change."""
 
 import threading
 from typing import Self
@@ -11,6 +11,22 @@ from tests.support import eventually
 
 NLB0_NAME = f"{DOMAIN}/arria10-nlb0"
 SECONDS = 120.0
+
+
+def test_only_pods_with_an_fpga_are_refused_while_the_webhook_is_away(
+    pods: Pods, hosts: Hosts
+) -> None:
+    asking = simple("asking", {NLB0_NAME: 1})
+    pods.admitted(asking)
+    hosts.running["webhook"].kill()
+    try:
+        assert pods.try_out(simple("plain", {}))
+        refused = pods.refusal(asking)
+        assert "failed calling webhook" in refused.text
+        assert pods.try_out(simple("plain", {}))
+    finally:
+        hosts.start_webhook()
+    pods.admitted(asking)
 
 
 class Creating:
