@@ -92,7 +92,7 @@ class Bed:
                 )
             stack.callback(self._stop)
             self._line = stack.enter_context(Connection(ours.detach()))
-            self._receive(_PATIENCE)
+            self._receive()
             self._stack = stack.pop_all()
         return self
 
@@ -109,13 +109,13 @@ class Bed:
         """What the kernel and the first process in it have printed."""
         return (self._folder / "kernel.log").read_text(errors="replace")
 
-    def call(self, name: str, *arguments: object, seconds: float = _PATIENCE) -> Any:
+    def call(self, name: str, *arguments: object) -> Any:
         """Call a function of `tests.kernel.guest` in there."""
         send(self._line, (name, arguments))
-        return self._receive(seconds)
+        return self._receive()
 
-    def _receive(self, seconds: float) -> Any:
-        deadline = time.monotonic() + seconds
+    def _receive(self) -> Any:
+        deadline = time.monotonic() + _PATIENCE
         while not self._line.poll(0.1):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise AssertionError(f"no answer from the kernel:\n{self.log[-4000:]}")

@@ -70,9 +70,9 @@ class Cluster:
         self.ask("PATCH", "/api/v1/nodes/n1", {"metadata": {"annotations": {ANNOTATION: mode}}})
 
     @contextlib.contextmanager
-    def serving(self, command: str, *flags: str) -> Iterator[None]:
+    def serving(self, *flags: str) -> Iterator[None]:
         """Have the plugin or the DRA driver serve the node; pods and claims go before it ends."""
-        self.start(command, *flags)
+        self.start(*flags)
         try:
             yield
         finally:
@@ -81,16 +81,16 @@ class Cluster:
             for each in [*self._claims]:
                 self.release(each)
             code = self.bed.call("end", self.process)
-        assert code == 0, self.log(command)
+        assert code == 0, self.log()
 
-    def start(self, command: str, *flags: str) -> None:
+    def start(self, *flags: str) -> None:
         """Start the process that serves the node; a DRA driver is registered."""
-        self.process = self.bed.call("start", command, *NODE, *_PROCESS, *flags)
+        self.process = self.bed.call("start", "plugin", *NODE, *_PROCESS, *flags)
         if "dra" in flags:
             done = self.bed.accelbind("driver", "register")
             assert done.code == 0, done.stdout
 
-    def log(self, command: str) -> str:
+    def log(self, command: str = "plugin") -> str:
         """What a process has written."""
         text: str = self.bed.call("read", f"/run/bed/{command}.log")
         return text

@@ -130,9 +130,9 @@ def end(pid: int, number: int = signal.SIGTERM) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def wait_for_path(path: str, seconds: float = 60.0) -> None:
+def wait_for_path(path: str) -> None:
     """Wait until something is there."""
-    eventually(Path(path).exists, timeout=seconds, what=path)
+    eventually(Path(path).exists, timeout=60, what=path)
 
 
 def table() -> Table:
@@ -167,11 +167,11 @@ def let_go(descriptor: int) -> None:
     os.close(descriptor)
 
 
-def create_character_device(name: str, major: int = 0, minor: int = 0) -> int:
+def create_character_device(name: str) -> int:
     """Make a device of class `cuse`, which is there until the descriptor is let go."""
     descriptor = os.open("/dev/cuse", os.O_RDWR | os.O_CLOEXEC)
     (unique,) = struct.unpack_from("<Q", os.read(descriptor, 8192), 8)
-    answer = struct.pack("<8I40x", 7, 31, 0, 0, 4096, 4096, major, minor)
+    answer = struct.pack("<8I40x", 7, 31, 0, 0, 4096, 4096, 0, 0)
     answer += f"DEVNAME={name}\0".encode()
     os.write(descriptor, struct.pack("<IiQ", 16 + len(answer), 0, unique) + answer)
     wait_for_path(f"/dev/{name}")

@@ -85,7 +85,7 @@ def clean(bed: Bed) -> Iterator[None]:
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_devices_are_offered_and_gone_at_once(bed: Bed, cluster: Cluster, case: Case) -> None:
     write_type(bed, [case.match], *case.nodes)
-    with cluster.serving("plugin", *FLAGS):
+    with cluster.serving(*FLAGS):
         cluster.offers()
         assert bed.call("shell", case.make) == ""
         cluster.offers(case.device)
@@ -98,7 +98,7 @@ def test_devices_are_offered_and_gone_at_once(bed: Bed, cluster: Cluster, case: 
 def test_no_container_starts_with_the_node_of_another_adapter(bed: Bed, cluster: Cluster) -> None:
     write_type(bed, [USB], TTY, name="adapter")
     bed.call("shell", f"{adapter('a', 0)}\n{adapter('b', 1)}")
-    with cluster.serving("plugin", *FLAGS):
+    with cluster.serving(*FLAGS):
         cluster.offers("1-1", "2-1")
         cluster.create("p", container("c", ADAPTER, 1))
         cluster.create("q", container("c", ADAPTER, 1))
@@ -122,7 +122,7 @@ def test_no_container_starts_with_the_node_of_another_adapter(bed: Bed, cluster:
 def test_an_adapter_in_another_port_is_another_device(bed: Bed, cluster: Cluster) -> None:
     write_type(bed, [USB], TTY, name="adapter")
     bed.call("shell", adapter("a", 0, serial="A-1"))
-    with cluster.serving("plugin", *FLAGS):
+    with cluster.serving(*FLAGS):
         cluster.offers("1-1")
         cluster.create("p", container("c", ADAPTER, 1))
         assert cluster.runs("p")["c"] == {"/dev/ttyACM0"}
@@ -135,9 +135,7 @@ def test_an_adapter_in_another_port_is_another_device(bed: Bed, cluster: Cluster
 @pytest.mark.usefixtures("clean")
 def test_slices_follow_what_is_plugged(bed: Bed, cluster: Cluster) -> None:
     write_type(bed, [USB], TTY, name="adapter")
-    with cluster.serving(
-        "plugin", "--api", "dra", "--device-types", TYPES, "--scan-interval", "600"
-    ):
+    with cluster.serving("--api", "dra", "--device-types", TYPES, "--scan-interval", "600"):
         for commands, expected in (
             (adapter("a", 0), {"adapter-1-1"}),
             (f"{unplug('a')}\n{plug('a', 1)}", {"adapter-2-1"}),

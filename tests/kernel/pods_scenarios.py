@@ -55,7 +55,7 @@ def take_away_and_bring_back_the_second_card_first(bed: Bed, first: DflCard) -> 
 def test_two_containers_get_two_functions_each_on_a_card_of_its_own(
     bed: Bed, cluster: Cluster
 ) -> None:
-    with cluster.serving("plugin", *PLUGIN):
+    with cluster.serving(*PLUGIN):
         cluster.allocatable(REGION, 2)
         cluster.wants("two", NLB0, NLB3)
         nodes = cluster.runs("two")
@@ -72,7 +72,7 @@ def test_two_containers_get_two_functions_each_on_a_card_of_its_own(
 def test_a_failed_programming_is_followed_by_a_good_one_without_a_person(
     bed: Bed, cluster: Cluster
 ) -> None:
-    with cluster.serving("plugin", *PLUGIN):
+    with cluster.serving(*PLUGIN):
         cluster.allocatable(REGION, 2)
         for each in bed.cards:
             each.reconfiguration.refusal = Reconfiguration.CRC
@@ -88,7 +88,7 @@ def test_a_failed_programming_is_followed_by_a_good_one_without_a_person(
 
 def test_a_start_is_refused_while_a_process_has_the_port(bed: Bed, cluster: Cluster) -> None:
     held = [bed.call("hold", f"/dev/dfl-port.{number}") for number in range(len(CARDS))]
-    with cluster.serving("plugin", *PLUGIN):
+    with cluster.serving(*PLUGIN):
         cluster.allocatable(REGION, 2)
         cluster.wants("waits", NLB3)
         cluster.waits("waits", "is in use by")
@@ -110,7 +110,7 @@ def test_a_start_is_refused_while_a_process_has_the_port(bed: Bed, cluster: Clus
 def test_a_mode_gives_its_devices_and_the_next_one_others(
     bed: Bed, cluster: Cluster, mode: str, devices: list[str], nodes: set[str]
 ) -> None:
-    with cluster.serving("plugin", "--mode", mode, "--units", "2", "--enforce-mappings", "never"):
+    with cluster.serving("--mode", mode, "--units", "2", "--enforce-mappings", "never"):
         cluster.offers(*devices)
         (resource,) = set(cluster.resources().values())
         cluster.allocatable(resource, 2)
@@ -118,7 +118,7 @@ def test_a_mode_gives_its_devices_and_the_next_one_others(
         assert cluster.runs(mode)["c"] == nodes
         cluster.delete(mode)
     cluster.annotate("region")
-    with cluster.serving("plugin", "--mode", mode, "--enforce-mappings", "never"):
+    with cluster.serving("--mode", mode, "--enforce-mappings", "never"):
         cluster.offers(*REGIONS)
         cluster.wants("region", NLB3)
         (port,) = cluster.runs("region")["c0"]
@@ -131,14 +131,14 @@ def test_a_plugin_killed_while_the_kernel_programs_is_followed_by_the_right_func
 ) -> None:
     for each in bed.cards:
         each.reconfiguration.seconds = 4
-    with cluster.serving("plugin", *PLUGIN):
+    with cluster.serving(*PLUGIN):
         cluster.allocatable(REGION, 2)
         cluster.wants("p", NLB3)
         eventually(lambda: any(each.reconfiguration.is_working for each in bed.cards))
         assert bed.call("end", cluster.process, 9) == -9
         for each in bed.cards:
             each.reconfiguration.seconds = 0
-        cluster.start("plugin", *PLUGIN)
+        cluster.start(*PLUGIN)
         (port,) = cluster.runs("p")["c0"]
         assert afu(bed, int(port[-1])) == NLB3
         assert sum(programmed(bed)) == 2  # what was begun and not recorded is done again
@@ -149,14 +149,14 @@ def test_a_driver_killed_while_the_kernel_programs_prepares_the_claim_once_more(
 ) -> None:
     for each in bed.cards:
         each.reconfiguration.seconds = 4
-    with cluster.serving("plugin", *DRA):
+    with cluster.serving(*DRA):
         eventually(lambda: len(cluster.published()) == 2, SECONDS)
         cluster.claim("p", "nlb3")
         eventually(lambda: any(each.reconfiguration.is_working for each in bed.cards))
         assert bed.call("end", cluster.process, 9) == -9
         for each in bed.cards:
             each.reconfiguration.seconds = 0
-        cluster.start("plugin", *DRA)
+        cluster.start(*DRA)
         assert afu(bed, int(cluster.prepared("p")[-1])) == NLB3
         assert sum(programmed(bed)) == 2
 
@@ -164,7 +164,7 @@ def test_a_driver_killed_while_the_kernel_programs_prepares_the_claim_once_more(
 def test_a_claim_whose_programming_failed_is_prepared_without_a_person(
     bed: Bed, cluster: Cluster
 ) -> None:
-    with cluster.serving("plugin", *DRA):
+    with cluster.serving(*DRA):
         eventually(lambda: len(cluster.published()) == 2, SECONDS)
         for each in bed.cards:
             each.reconfiguration.refusal = Reconfiguration.CRC
@@ -180,7 +180,7 @@ def test_a_region_with_another_name_since_its_driver_was_bound_anew_serves_the_n
     bed: Bed, cluster: Cluster
 ) -> None:
     bed.call("write", f"{PCI}/devices/{ADDRESSES[0]}/remove", "1")
-    with cluster.serving("plugin", *PLUGIN):
+    with cluster.serving(*PLUGIN):
         cluster.offers("dfl-fme.1")
         cluster.allocatable(REGION, 1)
         bed.cards[1].reconfiguration.refusal = Reconfiguration.CRC
@@ -189,7 +189,7 @@ def test_a_region_with_another_name_since_its_driver_was_bound_anew_serves_the_n
         bed.cards[1].reconfiguration.refusal = 0
         cluster.offers("dfl-fme.0", **{"dfl-fme.1": "gone"})
         cluster.waits("renamed", "delete the pod")
-        assert "hangs in its driver" not in cluster.log("plugin")
+        assert "hangs in its driver" not in cluster.log()
         cluster.delete("renamed")
         cluster.wants("after", NLB3)
         assert cluster.runs("after") == {"c0": {"/dev/dfl-port.0"}}
@@ -202,7 +202,7 @@ def test_cards_that_come_back_in_the_other_order_keep_their_functions(
 ) -> None:
     file = "/run/nlb3.gbs"
     assert bed.accelbind("fpga", "program", "dfl-port.0", file, "--force").code == 0
-    with cluster.serving("plugin", "--mode", "af"):
+    with cluster.serving("--mode", "af"):
         cluster.offers("dfl-port.0", "dfl-port.1")
         before = cluster.resources()
         assert len(set(before.values())) == 2
@@ -219,7 +219,7 @@ def test_cards_that_come_back_in_the_other_order_keep_their_functions(
 def test_a_driver_unbound_under_a_running_container_takes_only_its_device(
     bed: Bed, cluster: Cluster
 ) -> None:
-    with cluster.serving("plugin", *PLUGIN):
+    with cluster.serving(*PLUGIN):
         cluster.allocatable(REGION, 2)
         cluster.wants("p", NLB3)
         (port,) = cluster.runs("p")["c0"]
@@ -242,7 +242,7 @@ def test_a_driver_unbound_under_a_running_container_takes_only_its_device(
 def test_a_card_is_withdrawn_before_its_driver_is_bound_anew(bed: Bed, cluster: Cluster) -> None:
     bed.call("shell", "mkdir -p /run/host && mount --rbind / /run/host")
     in_a_pod = ("--root", "/run/host")
-    with cluster.serving("plugin", "--mode", "af", "--scan-interval", "600", *in_a_pod):
+    with cluster.serving("--mode", "af", "--scan-interval", "600", *in_a_pod):
         cluster.offers("dfl-port.0", "dfl-port.1")
         (resource,) = set(cluster.resources().values())
         cluster.allocatable(resource, 2)
@@ -257,7 +257,7 @@ def test_a_card_is_withdrawn_before_its_driver_is_bound_anew(bed: Bed, cluster: 
         assert (done.code, done.stderr) == (0, "")
         assert f"this node offers less meanwhile: {resource} (dfl-port." in done.stdout
         cluster.offers("dfl-port.0", "dfl-port.1")
-        assert "is about to be bound anew" in cluster.log("plugin")
+        assert "is about to be bound anew" in cluster.log()
         cluster.create("p", container("c", resource, 2))
         cluster.runs("p")
         refused = cluster.command("fpga", "rebind", "region0")
@@ -270,7 +270,7 @@ def test_a_card_is_withdrawn_before_its_driver_is_bound_anew(bed: Bed, cluster: 
 def test_cards_that_are_all_removed_at_once_are_gone_within_two_seconds(
     bed: Bed, cluster: Cluster, flags: tuple[str, ...]
 ) -> None:
-    with cluster.serving("plugin", *flags, "--scan-interval", "600"):
+    with cluster.serving(*flags, "--scan-interval", "600"):
         eventually(lambda: cluster.devices() and not any(cluster.devices().values()), SECONDS)
         orders = [(f"{PCI}/devices/{each}/remove", "1") for each in ADDRESSES]
         seconds = bed.call("seconds_until_gone", *orders)
@@ -283,7 +283,7 @@ def test_a_port_that_was_released_and_assigned_is_enabled_without_a_person(
     bed: Bed, cluster: Cluster
 ) -> None:
     engine = ("dfl-fme.0", "--port", "0", "--state-dir", "/run/state")
-    with cluster.serving("plugin", *PLUGIN):
+    with cluster.serving(*PLUGIN):
         cluster.offers(*REGIONS)
         assert bed.accelbind("fpga", "release", *engine).code == 0
         cluster.offers("dfl-fme.1", **{"dfl-fme.0": "no-port"})
@@ -299,7 +299,7 @@ def test_each_fault_shows_with_the_next_scan_and_ends(
         return lambda: sorted(map(set, cluster.devices().values()), key=len) == [*wanted]
 
     slow = (lambda card: setattr(card.function, "delay", 0.6)), {"card-hung"}
-    with cluster.serving("plugin", *flags, "--no-clear-errors"):
+    with cluster.serving(*flags, "--no-clear-errors"):
         eventually(shows(set(), set()), SECONDS)
         for name, (break_it, reasons) in (FAULTS | {"slow": slow}).items():
             break_it(card)
@@ -317,7 +317,7 @@ def test_a_function_is_offered_once_it_is_whole_and_no_container_has_the_one_bef
     def program(name: str, *flags: str) -> int:
         return cluster.command("fpga", "program", "dfl-port.0", f"/run/{name}.gbs", *flags).code
 
-    with cluster.serving("plugin", "--mode", "af", "--scan-interval", "0.5"):
+    with cluster.serving("--mode", "af", "--scan-interval", "0.5"):
         cluster.offers("dfl-port.0", "dfl-port.1")
         card.reconfiguration.refusal = Reconfiguration.CRC
         assert program("nlb3") == 1
@@ -340,7 +340,7 @@ def test_a_function_is_offered_once_it_is_whole_and_no_container_has_the_one_bef
 def test_only_in_mode_region_a_disabled_port_is_enabled_without_a_person(
     bed: Bed, cluster: Cluster, mode: str, device: str, other: str
 ) -> None:
-    with cluster.serving("plugin", "--mode", mode, "--scan-interval", "0.5"):
+    with cluster.serving("--mode", mode, "--scan-interval", "0.5"):
         cluster.offers(device, other)
         held = bed.call("hold", "/dev/dfl-port.0")
         assert bed.call("program", "/dev/dfl-fme.0", 0, b"no bitstream at all.") == -5
@@ -362,7 +362,7 @@ def test_a_start_without_programming_says_how_to_enable_a_port(
         said = partial(cluster.log, "driver") if flags is DRA else partial(cluster.why, "p")
         eventually(lambda: words in said(), SECONDS, what=words)
 
-    with cluster.serving("plugin", *flags, "--programming", "none"):
+    with cluster.serving(*flags, "--programming", "none"):
         if flags is DRA:
             eventually(lambda: len(cluster.published()) == 2, SECONDS)
             cluster.claim("p", "nlb3")
@@ -376,7 +376,7 @@ def test_a_start_without_programming_says_how_to_enable_a_port(
 
 
 def test_a_claim_is_prepared_by_programming(bed: Bed, cluster: Cluster, card: DflCard) -> None:
-    with cluster.serving("plugin", *DRA):
+    with cluster.serving(*DRA):
         eventually(lambda: len(cluster.published()) == 2, SECONDS)
         cluster.claim("p", "nlb3")
         cluster.claim("q", "nlb0")
