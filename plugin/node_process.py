@@ -12,7 +12,7 @@ from services.containers.pod_source import ApiServerPods
 from services.kube.client import ClusterClient
 from services.kube.events import EventRecorder
 from services.kubelet.sockets import plugins_folder
-from services.node.kept_files import KeptFiles, end_if_removed
+from services.node.kept_files import KeptFiles, RemovedFolder, end_if_removed
 from services.node.kubelet_folder import KubeletFolder
 from services.node.metrics import NodeMetrics
 from services.node.service import NodeService
@@ -47,7 +47,8 @@ class NodeProcess:
     """A process on a node.
 
     Events are written through `connection`; without one they are dropped. `name` is `plugin` or
-    `dra`, an empty `version` is looked up. Besides the state folder it writes to `folders`.
+    `dra`, an empty `version` is looked up. It writes to `folders`, besides those of the kubelet and
+    of its state.
 
     Raises:
         KubeletError: The path of the kubelet's folder is too long for sockets in it.
@@ -67,7 +68,8 @@ class NodeProcess:
         self.pods = ApiServerPods(connection) if connection else None
         self.folder = KubeletFolder(plugins_folder(settings.kubelet_dir))
         self.calls = BlockingCalls()
-        self._folders = [each for each in (settings.state_dir, *folders) if each is not None]
+        written = (self.folder.path, settings.state_dir, *folders)
+        self._folders = [RemovedFolder(each) for each in written if each is not None]
         self.registry = http.new_registry()
         http.build_info(self.registry, name, version)
         self.node_metrics = NodeMetrics(self.registry)

@@ -31,7 +31,7 @@ from services.kube.client import ClusterClient
 from services.node.events import EventReason
 from services.node.last_mode import last_mode
 from services.process.blocking import DaemonExecutor
-from services.process.errors import AccelbindError, ClusterError, HardwareError, KubeletError
+from services.process.errors import AccelbindError, ClusterError, HardwareError
 from services.process.http import MetricsServer
 from services.process.listening import write_ports
 from services.process.signals import stop_signals
@@ -40,7 +40,6 @@ from services.programming.ioctls import KERNEL, DriverCalls
 
 READY: Final = "ready"
 STOPPED: Final = "stopped"
-REMOVED: Final = "the kubelet's folder was removed"
 LOCK_LOST: Final = "another plugin has the lock"
 ANOTHER_MODE: Final = "the node has another mode"
 
@@ -155,11 +154,6 @@ class Plugin:
             await server.close()
             folder.lock.close()
         log.info("plugin ends", reason=reason, folder=str(folder.path))
-        if reason == REMOVED:
-            raise KubeletError(
-                f"{folder.path} was removed on the host, and this container still has the removed"
-                " folder mounted: only a restarted container gets the new one"
-            )
         if reason == LOCK_LOST:
             folder.lock.require()  # raises
         if reason == ANOTHER_MODE:
@@ -186,7 +180,6 @@ class Plugin:
         folder = self.process.folder
         ends: dict[str, Coroutine[Any, Any, object]] = {
             STOPPED: stop.wait(),
-            REMOVED: folder.until(lambda: folder.removed),
             LOCK_LOST: folder.until(lambda: folder.lock.is_lost),
         }
         if self._is_asking and self._connection is not None:

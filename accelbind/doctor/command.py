@@ -64,12 +64,11 @@ CLUSTER: Final[Mapping[str, Check[Cluster]]] = {
 
 @with_settings(
     PluginSettings,
-    *("mode", "root", "kubelet_dir", "pod_logs_dir", "cdi_dir", "programming", "device_types"),
+    *("mode", "root", "kubelet_dir", "pod_logs_dir", "device_types"),
     *("resource_domain", "allow_nodes", "state_dir", "metrics_host", "metrics_port"),
     group="Node: as the plugin's",
     defaults={
         "mode": "as the plugin runs, or af",
-        "cdi_dir": "/etc/cdi and /var/run/cdi",
         "metrics_host": "this machine",
     },
 )
@@ -114,7 +113,7 @@ def doctor(
       accelbind doctor
       accelbind doctor --cluster --kubeconfig ~/.kube/config -o json
       kubectl exec -n accelbind-system ds/accelbind-plugin -- accelbind doctor
-      accelbind doctor --only node.kubelet --only node.plugin
+      accelbind doctor --only node.devices --only node.plugin
     """
     checks: dict[str, Callable[[], Result]] = {}
     if on_node or (not on_cluster and _is_node(given)):

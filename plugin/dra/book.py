@@ -22,6 +22,7 @@ from plugin.dra.claims import ClaimRef, Share
 from plugin.dra.wants import Kind, Want
 from services.containers.holders import Holder, HolderReader, Holders
 from services.devices.dra import DraDevice
+from services.devices.model import REPLICA
 from services.process.errors import HardwareError, NotAllowed
 from services.process.files import discard_unfinished, open_regular, replace_file
 from services.process.json import UNREADABLE
@@ -33,8 +34,6 @@ FOLDER: Final = "claims"
 
 _SUFFIX: Final = ".json"
 _MAX_BYTES: Final = 1 << 20
-_REPLICA: Final = re.compile(r"-r[0-9]+$")
-"""The end of the id of a replica."""
 _UID: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
 
 
@@ -247,7 +246,7 @@ class ClaimBook:
         """Whether committed claims have replicas of shared devices, and none has a share."""
         held = [one for each in self.entries() if each.is_committed for one in each.held()]
         is_shared = any(each.share.id for each in held)
-        return not is_shared and any(_REPLICA.search(each.id) for each in held)
+        return not is_shared and any(REPLICA.search(each.id) for each in held)
 
     def holders(self, pods: Holders) -> Holders:
         """Who has devices: containers of pods, and the claims that can be read."""

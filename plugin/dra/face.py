@@ -133,7 +133,6 @@ class DraDriver:
             state=self.state,
             regions=self.regions,
             book=self.book,
-            programmable=self._settings.programs,
             writes=self.metrics.slice_writes,
         )
 

@@ -102,7 +102,6 @@ class SlicePublisher:
         state: What it has.
         regions: Read what was programmed into ports.
         book: The claims that have devices.
-        programmable: Whether it programs regions.
         writes: Counts writes by their outcome: `created`, `updated`, `deleted`, `failed`.
         timing: Pauses and time-outs of writes.
         watch: Those of the watch.
@@ -116,18 +115,14 @@ class SlicePublisher:
         state: NodeState,
         regions: ReadsContents,
         book: ClaimBook,
-        programmable: bool,
         writes: Counter,
         timing: WatchTiming = USUAL_TIMING,
-        watch: WatchTiming = WATCH,
     ) -> None:
-        self._watch = watch
         self._client = connection
         self._node = node
         self._state = state
         self._regions = regions
         self._book = book
-        self._programmable = programmable
         self._writes = writes
         self._timing = timing
         self._selector = f"spec.nodeName={node},spec.driver={DRIVER}"
@@ -175,7 +170,7 @@ class SlicePublisher:
             COLLECTION,
             self._client,
             self._store,
-            self._watch,
+            WATCH,
             outage="the stored ResourceSlices are not being watched",
             recovery="the stored ResourceSlices are being watched again",
             selector=self._selector,
@@ -233,7 +228,6 @@ class SlicePublisher:
             programmed,
             claimed,
             shown_attributes(before),
-            programmable=self._programmable,
             taints=self._has_taints,
         )
         if not self.error and self._is_published(wanted):

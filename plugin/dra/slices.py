@@ -85,7 +85,6 @@ def slices(
     claimed: Claimed,
     shown: Mapping[str, Attributes],
     *,
-    programmable: bool,
     taints: bool,
 ) -> list[list[Body]]:
     """The devices of each slice of a node.
@@ -95,11 +94,11 @@ def slices(
         programmed: What accelbind has programmed into ports.
         claimed: What claims have.
         shown: The devices in the slices now.
-        programmable: Whether this node programs regions.
         taints: Whether the API server keeps taints.
     """
     inventory = ledger.inventory or Inventory()
-    present = dra_devices(ledger.offer, inventory, programmed, programmable=programmable)
+    programs = ledger.rules.programs
+    present = dra_devices(ledger.offer, inventory, programmed, programmable=programs)
     of_plugin = held_by_plugin(present, held_by_pods(ledger.holders))
     # One that a pod of the plugin has, or a claim by an earlier name, as before its type was
     # renamed, is left out, since the scheduler would allocate it once more. One that a claim has by

@@ -78,7 +78,6 @@ class ClaimUpkeep:
         self._outage = Outage(
             log, "claims can't follow their devices", "claims follow their devices again"
         )
-        self._lost = Outage(log, "CDI files of claims are missing", "no CDI file is missing")
 
     async def run_forever(self) -> NoReturn:
         """Check after each scan, until cancelled."""
@@ -99,9 +98,7 @@ class ClaimUpkeep:
             self._outage.update("; ".join(each.error for each in promises if each.error))
         except AccelbindError as error:
             errors.append(str(error))
-        lost = "; ".join(filter(None, errors))
-        self._lost.update(lost)
-        self._kept.update(Kept.CDI_CLAIM, lost)
+        self._kept.update(Kept.CDI_CLAIM, "; ".join(filter(None, errors)))
         self.checked.set()
 
     async def _restore_entries(self) -> None:

@@ -98,7 +98,6 @@ def _of_fpga(device: Device, card: Card | None, programmed: Contents) -> dict[st
         "afuID": "" if "" in functions else _common(device.afu_ids),
         "program": program if len(program) == PROGRAM_DIGITS else "",
         CARD: device.place,
-        "programmable": False,
         "vendorID": pci.vendor if pci else "",
         "deviceID": pci.device if pci else "",
         "kernelDriver": card.driver if card else "",

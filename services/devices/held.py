@@ -4,7 +4,15 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, TypeAlias
 
-from services.devices.model import NODE_MARK, Card, Device, Inventory, Port, VirtualFunction
+from services.devices.model import (
+    NODE_MARK,
+    REPLICA,
+    Card,
+    Device,
+    Inventory,
+    Port,
+    VirtualFunction,
+)
 from services.names import dns_label
 
 HELD: Final = "held-as-other-resource"
@@ -15,11 +23,9 @@ Allocated: TypeAlias = Collection[tuple[str, str]]
 Parts: TypeAlias = Mapping[str, frozenset[tuple[str, str]]]
 """The same (resource and id) by the ids of devices and of the parts that these share."""
 
-_REPLICA: Final = re.compile(r"-r\d+$")
-"""The end of the id of a replica."""
 _NODE: Final = re.compile(rf"{NODE_MARK}.+$")
 """The end of the id of a device that is one node of a card."""
-_SUFFIX: Final = re.compile(rf"{_REPLICA.pattern}|(?<=\.\d)-\d+$")
+_SUFFIX: Final = re.compile(rf"{REPLICA.pattern}|(?<=\.\d)-\d+$")
 """The same, and in mode bdf what distinguishes the ports of a function: `5e:00.0-1`."""
 _NUMBER: Final = re.compile(r"\d+:\d+")
 """The claim of a device node, as against that of a PCI function or USB port."""
@@ -56,7 +62,7 @@ def is_other_node(key: str, device: Device) -> bool:
 
 def whole_id(key: str) -> str:
     """The id of a device without what distinguishes its replicas."""
-    return _REPLICA.sub("", key)
+    return REPLICA.sub("", key)
 
 
 def port_resources(

@@ -4,6 +4,7 @@ A **card** is one FPGA device of one driver. Its management engine (**FME**) pro
 **ports** are what workloads open. Everything here is immutable and compares by value.
 """
 
+import re
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -12,6 +13,9 @@ from typing import Final, TypeAlias
 
 from services.names import dns_label
 from services.process.problem import Problem
+
+REPLICA: Final = re.compile(r"-r[0-9]+$")
+"""The end of the id of a replica, `-r0`."""
 
 NODE_MARK: Final = "--"
 """In the id of a device that is one node of a card: before the node's name."""

@@ -241,6 +241,11 @@ REASONS: Final[Mapping[str, Reason]] = {
         " reprogrammed, or the node's mode or device types changed, meanwhile",
         "end that pod (accelbind devices names it); it is healthy again within a minute",
     ),
+    "gone": Reason(
+        "a container or a claim has it, and the node no longer has it: its card or its driver has"
+        " gone, or another mode or device type offered it",
+        "bring the device back, or end that pod (accelbind devices names it)",
+    ),
     "leftover-claim": Reason(
         "a DRA claim has it that the kubelet does not know, as after the loss of its state",
         "none: it is given back 5 minutes after nothing on the node and in the API server uses that"

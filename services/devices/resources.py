@@ -59,22 +59,20 @@ def with_problems(
 ) -> Inventory:
     """The result of a scan, with problems known from elsewhere, and with ignored errors as remarks.
 
-    The problems are by the name of a card or port.
+    The problems are by the name of a port.
     """
     cards = tuple(_with_problems(card, problems, ignored) for card in inventory.cards)
     return replace(inventory, cards=cards)
 
 
 def _with_problems(card: Card, problems: Mapping[str, Problem], ignored: Ignored) -> Card:
-    fme, of_card, remarks = card.fme, problems.get(card.name), list(card.problems)
+    fme, remarks = card.fme, list(card.problems)
     if fme is not None:
-        fme = replace(fme, problems=_counted(fme, of_card, ignored, remarks))
-        of_card = None  # it counts for each port through the engine
+        fme = replace(fme, problems=_counted(fme, None, ignored, remarks))
     ports = []
     for port in card.ports:
-        counted = _counted(port, of_card, ignored, remarks)
-        held = problems.get(port.name)
-        ports.append(replace(port, problems=(*counted, held) if held else counted))
+        counted = _counted(port, problems.get(port.name), ignored, remarks)
+        ports.append(replace(port, problems=counted))
     return replace(card, fme=fme, ports=tuple(ports), problems=tuple(remarks))
 
 

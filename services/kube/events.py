@@ -57,6 +57,8 @@ MAX_WAITING: Final = 256
 """Subjects in the queue."""
 MAX_WRITTEN: Final = 1024
 """Events that are remembered, so that they are not repeated."""
+POD_SECONDS: Final = 5.0
+"""Between two Events of pods, once the burst is used up."""
 QUIET_SECONDS: Final = 600.0
 """Between two Events with the same object, reason and message."""
 MAX_MESSAGE: Final = 1000
@@ -135,7 +137,6 @@ class EventRecorder:
         backoff: Backoff | None = None,
         burst: int = 10,
         seconds: float = 60.0,
-        pod_seconds: float = 5.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._client = client
@@ -145,7 +146,7 @@ class EventRecorder:
         self._clock = clock
         self._backoff = backoff or Backoff()
         self._bucket = _TokenBucket(burst, seconds)
-        self._of_pods = _TokenBucket(burst, pod_seconds)
+        self._of_pods = _TokenBucket(burst, POD_SECONDS)
         self._waiting: OrderedDict[tuple[ObjectReference, str], _Waiting] = OrderedDict()
         self._written: OrderedDict[tuple[ObjectReference, str, str], float] = OrderedDict()
         """When each content was written last, the oldest first."""

@@ -76,7 +76,6 @@ class WatchLoop(ABC):
         *,
         outage: str,
         recovery: str,
-        on_failure: Callable[[], None] = lambda: None,
     ) -> None:
         self._timing = timing
         self._clock = timing.clock
@@ -84,7 +83,7 @@ class WatchLoop(ABC):
         self.last_seen = self._clock()
         """The time of the last event, bookmark, complete read or watch of full length; initially
         the start."""
-        self._outage = Outage(log, outage, recovery, count=on_failure, clock=timing.clock, **labels)
+        self._outage = Outage(log, outage, recovery, clock=timing.clock, **labels)
         self._version = ""
         """The version to watch from; empty if the objects must be read."""
         self._client = client

@@ -49,7 +49,9 @@ class CdiPublisher:
         self._is_there = False
         """Whether it was on the disk when that was checked last."""
         self._due = state.steps.follow()
-        self._outage = Outage(log, "CDI files are not up to date", "CDI files are up to date again")
+        self._outage = Outage(
+            log, "devices are not in the CDI file", "all devices are in the CDI file again"
+        )
 
     @property
     def published(self) -> frozenset[str]:
@@ -73,7 +75,7 @@ class CdiPublisher:
         done = await self.run_once()
         missing = sorted(set(ids) - self.published) if done else sorted(set(ids))
         if missing:
-            why = self._outage.reason or "the plugin no longer offers it"
+            why = self._kept.error(KEPT[self._kind]) or "the plugin no longer offers it"
             raise HookMissing(
                 f"the CDI file {self._folder.path} doesn't describe"
                 f" {listing(missing, most=8)}, so the container runtime would find neither the"
@@ -93,7 +95,6 @@ class CdiPublisher:
                 what=f"writing CDI files below {where}",
             )
         except HardwareError as error:
-            self._outage.failed(str(error))
             self._kept.update(KEPT[self._kind], str(error))
             return False
         self._kept.update(KEPT[self._kind], done.error)
@@ -111,6 +112,5 @@ class CdiPublisher:
                 removed=[] if file.content else [self._folder.path.name],
                 devices=len(file.devices),
             )
-        problems = [done.error, *(each.text for each in file.problems)]
-        self._outage.update("; ".join(filter(None, problems)))
+        self._outage.update("; ".join(each.text for each in file.problems))
         return True

@@ -7,7 +7,7 @@ written there, and only another container gets the new folder, so that ends the 
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Collection
 from enum import StrEnum
 from pathlib import Path
 from typing import Final, NoReturn
@@ -16,6 +16,7 @@ import structlog
 from prometheus_client import Counter
 
 from services.process.errors import HardwareError
+from services.process.outage import Outage
 
 log = structlog.get_logger(component="node")
 
@@ -44,16 +45,32 @@ class KeptFiles:
 
     def __init__(self, counter: Counter) -> None:
         self._counter = counter
-        self._errors: dict[Kept, str] = {}
+        self._expected: set[Kept] = set()
+        self._outages = {
+            kind: Outage(
+                log,
+                "files are not as they should be",
+                "files are as they should be again",
+                count=counter.labels(kind, "failed").inc,
+                kind=kind.value,
+            )
+            for kind in Kept
+        }
 
     @property
     def errors(self) -> list[str]:
         """Why files are not as they should be, a reason for each kind."""
-        return [self._errors[kind] for kind in Kept if kind in self._errors]
+        return [*filter(None, map(self.error, Kept))]
+
+    def error(self, kind: Kept) -> str:
+        """Why files of a kind are not as they should be; empty if they are."""
+        if kind in self._expected:
+            return f"files are not checked yet: {kind}"
+        return self._outages[kind].reason
 
     def expect(self, kind: Kept) -> None:
         """Count files of a kind as missing until `update` says otherwise."""
-        self._errors[kind] = f"files are not checked yet: {kind}"
+        self._expected.add(kind)
 
     def restored(self, kind: Kept, path: Path, found: str) -> None:
         """Note that a file, found as the text says, is as it was again."""
@@ -62,11 +79,8 @@ class KeptFiles:
 
     def update(self, kind: Kept, error: str) -> None:
         """Note why files of a kind are not as they should be; empty if they are."""
-        if error:
-            self._counter.labels(kind, "failed").inc()
-            self._errors[kind] = error
-        else:
-            self._errors.pop(kind, None)
+        self._expected.discard(kind)
+        self._outages[kind].update(error)
 
 
 CHECK_SECONDS: Final = 1.0
@@ -78,6 +92,7 @@ class RemovedFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._had_links = False
+        self.check()
 
     def check(self) -> bool:
         """Whether the folder is mounted here and was deleted on the host."""
@@ -90,13 +105,12 @@ class RemovedFolder:
         return False
 
 
-async def end_if_removed(paths: Iterable[Path]) -> NoReturn:
+async def end_if_removed(folders: Collection[RemovedFolder]) -> NoReturn:
     """Check folders until cancelled.
 
     Raises:
         HardwareError: One was removed.
     """
-    folders = [RemovedFolder(path) for path in paths]
     while True:
         for folder in folders:
             if folder.check():

@@ -23,7 +23,6 @@ from typing import Final
 import structlog
 
 from services.kubelet.sockets import KUBELET_SOCKET, PLUGIN_SOCKET, Identity, address, identify
-from services.node.kept_files import RemovedFolder
 from services.process.errors import KubeletError
 from services.process.outage import Outage
 
@@ -143,10 +142,7 @@ class KubeletFolder:
         self.kubelet: Identity | None = None
         """The kubelet's socket at the last check."""
         self.lock = NodeLock(folder)
-        self.removed = False
-        """Whether the folder was deleted on the host while it is mounted here."""
         self._away = Outage(log, "kubelet is away: waiting for its socket", "kubelet is there")
-        self._folder = RemovedFolder(folder)
         self._check_seconds = check_seconds
         self._changed = asyncio.Event()
         self._names = f"accelbind-{secrets.token_hex(4)}"
@@ -154,7 +150,6 @@ class KubeletFolder:
         self._sockets = 0
         self._served: dict[Path, Identity] = {}
         address(self._socket_path(MAX_SOCKETS))
-        self._check_removed()
         self._shown = self._present()
         """What those who wait have seen."""
 
@@ -166,7 +161,6 @@ class KubeletFolder:
 
     def check(self) -> None:
         """Check once, and wake who waits for what has changed."""
-        self._check_removed()
         self._check_kubelet()
         self._check_lock()
         present = self._present()
@@ -179,7 +173,7 @@ class KubeletFolder:
     def _present(self) -> tuple[object, ...]:
         lock = self.lock
         lost = frozenset(filter(self.is_lost, self._served))
-        return self.kubelet, self.removed, lock.waits_for, lock.is_active, lock.is_lost, lost
+        return self.kubelet, lock.waits_for, lock.is_active, lock.is_lost, lost
 
     async def present(self) -> Identity:
         """Wait for the kubelet's socket, and return its identity now, not at the last check.
@@ -260,6 +254,3 @@ class KubeletFolder:
         self._away.ended()
         if before not in (None, self.kubelet):
             log.info("kubelet has restarted", socket=str(self.socket))
-
-    def _check_removed(self) -> None:
-        self.removed = self._folder.check()

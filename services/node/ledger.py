@@ -111,8 +111,8 @@ class Rules:
     """The drivers that program ports on virtual functions."""
     clears_errors: bool = True
     """Whether errors that containers left in ports are cleared."""
-    enables_ports: bool = False
-    """Whether disabled ports are enabled."""
+    programs: bool = False
+    """Whether regions are programmed, and disabled ports enabled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class Ledger:
     def by_name(self) -> Mapping[str, DraDevice]:
         """The devices that are offered, by their names in slices."""
         # What was programmed is for attributes that only slices show.
-        programs = self.rules.enables_ports
+        programs = self.rules.programs
         found = dra_devices(self.offer, self.inventory or Inventory(), {}, programmable=programs)
         return {each.name: each for each in found}
 

@@ -63,7 +63,7 @@ def rules_of(
         settings.scan_interval * SPACING,
         frozenset(driver.name for driver in DRIVERS if driver.programs_virtual),
         clears_errors=settings.clear_errors,
-        enables_ports=programs,
+        programs=programs,
     )
 
 

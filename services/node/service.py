@@ -110,7 +110,7 @@ class Repairing:
         rules = ledger.rules
         return Repairs(
             found.errors if rules.clears_errors else (),
-            found.disabled if rules.enables_ports else (),
+            found.disabled if rules.programs else (),
         )
 
     def _note(self, attempt: Attempt, outcome: Tried) -> None:

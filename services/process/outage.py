@@ -46,7 +46,6 @@ class Outage:
         self._clock = clock
         self._fields = fields
         self._since = 0.0
-        self._last = 0.0
         self._logged: set[str] = set()
 
     def failed(self, reason: str, **fields: object) -> None:
@@ -55,7 +54,6 @@ class Outage:
             self._since = self._clock()
             self._logged.clear()
         self.reason = reason
-        self._last = self._clock()
         self.failures += 1
         self._count()
         # Once in an outage, so that two reasons that take turns don't fill the log.
@@ -71,11 +69,6 @@ class Outage:
             seconds = round(self._clock() - self._since, 1)
             self._log.info(self._recovery, seconds=seconds, **self._fields, **fields)
         self.reason = ""
-
-    def ended_if_quiet(self, seconds: float) -> None:
-        """Note that it works if it has not failed for so long; for what never succeeds."""
-        if self._clock() - self._last > seconds:
-            self.ended()
 
     def update(self, reason: str, **fields: object) -> None:
         """Note a failure, or that it works if the reason is empty."""

@@ -61,7 +61,6 @@ class Node:
                 state=state,
                 regions=self,
                 book=self.claims.book,
-                programmable=False,
                 writes=DraMetrics(registry).slice_writes,
             )
             loops += [loop for _, loop in self.publisher.loops()]

@@ -39,27 +39,55 @@ BUILT_IN: Final[dict[str, type]] = {name: kind for name, (kind, _) in BUILT_IN_M
 OF_FPGAS: Final = frozenset({"interfaceID", "afuID", "program", "card", "programmable"})
 """Attributes of FPGAs in DRA, and `card`, which every device has there."""
 
-Hex4 = Annotated[str, Meta(pattern=r"^[0-9a-f]{4}$", description="four lower-case hex digits")]
-Ids = Annotated[str, Meta(pattern=r"^[0-9a-f]{4}:[0-9a-f]{4}$")]
-PciClass = Annotated[str, Meta(pattern=r"^(?:[0-9a-f]{2}){1,3}$")]
-Glob = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.:@+*?-]+$", max_length=MAX_VALUE)]
-Word = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]+$", max_length=32)]
-Label = Annotated[str, Meta(pattern=r"^(?!fpga$)[a-z](?:[a-z0-9-]*[a-z0-9])?$", max_length=40)]
-Identifier = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=32)]
-VariableName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=63)]
-Text = Annotated[str, Meta(max_length=MAX_VALUE)]
-PATTERNS: Final = {
-    "^[0-9a-f]{4}$": 'four lower-case hex digits in quotes, such as "8086"',
-    "^[0-9a-f]{4}:[0-9a-f]{4}$": "two ids in lower-case hex digits, such as 8086:1771",
-    "^(?:[0-9a-f]{2}){1,3}$": 'the begin of a class code in lower-case hex digits, such as "1200"',
-    "^[A-Za-z0-9_.:@+*?-]+$": "a name, in which * stands for any characters and ? for one",
-    "^[A-Za-z0-9_-]+$": "a name of letters, digits, _ and -",
-    "^(?!fpga$)[a-z](?:[a-z0-9-]*[a-z0-9])?$": (
-        "a name of lower-case letters, digits and - that starts with a letter, other than fpga"
-    ),
-    "^[A-Za-z_][A-Za-z0-9_]*$": "a name of letters, digits and _ that starts with a letter or _",
-}
+PATTERNS: Final[dict[str, str]] = {}
 """The patterns of texts in words."""
+
+
+def _pattern(regex: str, words: str, max_length: int | None = None) -> Meta:
+    PATTERNS[regex] = words
+    return Meta(pattern=regex, max_length=max_length)
+
+
+_IDENTIFIER: Final = (
+    "^[A-Za-z_][A-Za-z0-9_]*$",
+    "a name of letters, digits and _ that starts with a letter or _",
+)
+Hex4 = Annotated[
+    str,
+    _pattern("^[0-9a-f]{4}$", 'four lower-case hex digits in quotes, such as "8086"'),
+    Meta(description="four lower-case hex digits"),
+]
+Ids = Annotated[
+    str,
+    _pattern("^[0-9a-f]{4}:[0-9a-f]{4}$", "two ids in lower-case hex digits, such as 8086:1771"),
+]
+PciClass = Annotated[
+    str,
+    _pattern(
+        "^(?:[0-9a-f]{2}){1,3}$",
+        'the begin of a class code in lower-case hex digits, such as "1200"',
+    ),
+]
+Glob = Annotated[
+    str,
+    _pattern(
+        "^[A-Za-z0-9_.:@+*?-]+$",
+        "a name, in which * stands for any characters and ? for one",
+        MAX_VALUE,
+    ),
+]
+Word = Annotated[str, _pattern("^[A-Za-z0-9_-]+$", "a name of letters, digits, _ and -", 32)]
+Label = Annotated[
+    str,
+    _pattern(
+        "^(?!fpga$)[a-z](?:[a-z0-9-]*[a-z0-9])?$",
+        "a name of lower-case letters, digits and - that starts with a letter, other than fpga",
+        40,
+    ),
+]
+Identifier = Annotated[str, _pattern(*_IDENTIFIER, 32)]
+VariableName = Annotated[str, _pattern(*_IDENTIFIER, 63)]
+Text = Annotated[str, Meta(max_length=MAX_VALUE)]
 
 
 def kubevirt_problem(variable: str, resource: str) -> str:

@@ -116,9 +116,9 @@ async def test_a_driver_that_cannot_restore_a_file_is_not_ready_and_says_why(nod
         for each in node.claims:
             assert f"claim ns/{each['metadata']['name']}: {node.path(each)} can't be" in reasons
         # Once more if a round came while the first file was gone and the second was not.
-        assert [*dict.fromkeys(each for each in shown(logs) if "missing" in each)] == [
-            "CDI files of claims are missing",
-            "no CDI file is missing",
+        assert [*dict.fromkeys(each for each in shown(logs) if "as they should" in each)] == [
+            "files are not as they should be",
+            "files are as they should be again",
         ]
 
 

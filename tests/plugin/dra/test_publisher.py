@@ -60,7 +60,6 @@ class FakeNode:
             state=self.state,
             regions=self,
             book=self.book,
-            programmable=True,
             writes=self.metrics.slice_writes,
             timing=replace(QUICK, sleep=self._sleep),
         )

@@ -112,19 +112,15 @@ GONE = Problem("node-missing", "there is no /dev/dfl-port.0")
 
 
 def test_problems_known_from_elsewhere_come_after_those_of_the_files_in_this_order() -> None:
-    hot, held, remark = Problem("hot", "h"), Problem("held", "p"), Problem("remark", "r")
+    held, remark = Problem("held", "p"), Problem("remark", "r")
     sick = port("dfl-port.0", NLB0, GONE, BAD)
     whole = replace(card(0, sick, port("dfl-port.1")), problems=(remark,))
-    ignored = {BAD.code: None}
     node = (Problem("no-permission", "n"),)
-    for fme, of_engine, of_port in ((whole.fme, (hot,), ()), (None, (), (hot,))):
-        inventory = Inventory((replace(whole, fme=fme),), node)
-        seen = with_problems(inventory, {"region0": hot, "dfl-port.0": held}, ignored)
-        (one,) = seen.cards
-        assert (one.fme.problems if one.fme else ()) == of_engine
-        assert [each.problems for each in one.ports] == [(GONE, *of_port, held), of_port]
-        assert one.problems == (remark, Problem(BAD.code, f"{BAD.text}; ignored"))
-        assert seen.problems == node
+    seen = with_problems(Inventory((whole,), node), {"dfl-port.0": held}, {BAD.code: None})
+    (one,) = seen.cards
+    assert [each.problems for each in one.ports] == [(GONE, held), ()]
+    assert one.problems == (remark, Problem(BAD.code, f"{BAD.text}; ignored"))
+    assert seen.problems == node
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,11 @@ def test_the_table_has_the_codes_that_are_made_and_no_others() -> None:
         for path in (REPOSITORY / room).rglob("*.py")
         if path != TABLE
     )
-    made = set(re.findall(r'\bProblem\(\s*"([a-z0-9-]+)"', sources))
-    assert "card-hung" in made
+    constants = re.findall(r'^([A-Z_]+): Final = "([a-z0-9-]+)"$', sources, re.MULTILINE)
+    by_name = set(re.findall(r"\bProblem\(\s*([A-Z_]+)\b", sources))
+    made = {code for name, code in constants if name in by_name}
+    made |= set(re.findall(r'\bProblem\(\s*"([a-z0-9-]+)"', sources))
+    assert {"card-hung", "gone"} <= made
     assert made <= REASONS.keys()
     whole = {each for each in REASONS if not COMPOSED.fullmatch(each)}
     assert {each for each in whole if f'"{each}"' not in sources} == set()

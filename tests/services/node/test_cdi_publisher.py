@@ -52,7 +52,7 @@ async def test_devices_are_named_only_as_long_as_a_file_stands_that_has_them(
     with capture_logs() as logs:
         for _ in range(3):
             assert await look() == {"dfl-port.0"}
-    assert shown(logs) == ["CDI files are not up to date"]
+    assert shown(logs) == ["files are not as they should be"]
     (short_dir / FILES[KIND]).write_text("somebody else's")
     assert await look() == frozenset()
     (short_dir / FILES[KIND]).unlink()
@@ -85,5 +85,5 @@ async def test_a_folder_that_hangs_is_said_and_waited_for_no_longer(
         await publisher.run_once()
     release.set()
     assert publisher.published == frozenset()
-    assert shown(logs) == ["CDI files are not up to date"]
+    assert shown(logs) == ["files are not as they should be"]
     assert f"writing CDI files below {short_dir} hangs" in logs[0]["reason"]

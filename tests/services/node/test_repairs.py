@@ -188,7 +188,7 @@ class RepairedNode:
 
     def __init__(self, rack: Rack, rules: Rules | None = None) -> None:
         self.rack = rack
-        self.state = NodeState(rules or Rules(PluginMode.REGION, enables_ports=True))
+        self.state = NodeState(rules or Rules(PluginMode.REGION, programs=True))
         self.away = ""
         self.holders: Holders = {}
         self.enabled: list[str] = []
