@@ -208,4 +208,3 @@ def test_the_pod_counts_last_and_without_kubectl_before_a_file_in_a_home(
 def test_an_address_excludes_flags_for_kubectl() -> None:
     with pytest.raises(InvalidSettings, match="--api-server excludes"):
         Target("unix:/s", context="c")
-    assert run("check", "mappings", "--api-server", "https://a").returncode == 2
