@@ -266,4 +266,4 @@ def test_without_file_descriptors_established_connections_serve_and_new_ones_com
         kept.request("POST", "/mutate", body(), HEADERS)
         assert patch_of(kept.getresponse().read())
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (1024, hard))
-    assert eventually(lambda: patch_of(webhook.ask("/mutate", body()).body))
+    assert eventually(lambda: patch_of(webhook.ask("/mutate", body())))
