@@ -228,10 +228,6 @@ class Process:
             os.killpg(self.pid, signal.SIGKILL)
         self.popen.wait(60)
 
-    def leftovers(self) -> list[int]:
-        """Processes of its group that still run after it has ended."""
-        return [] if self.running else group_members(self.pid)
-
     def transcript(self) -> str:
         return f"--- {self.name} stdout\n{self.stdout}\n--- {self.name} stderr\n{self.stderr}"
 
@@ -298,7 +294,7 @@ class Processes:
     def close(self) -> Iterator[str]:
         """Kill all of them; yield a sentence for each that had left children behind."""
         for process in reversed(self._started):
-            left = process.leftovers()
+            left = [] if process.running else group_members(process.pid)
             process.kill()
             if left:
                 yield f"{process} ended but left {left} running\n{process.transcript()}"

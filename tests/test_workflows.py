@@ -12,6 +12,8 @@ import yaml
 from tests.support import REPOSITORY
 
 WORKFLOWS = sorted((REPOSITORY / ".github" / "workflows").glob("*.yml"))
+MATRIX = yaml.safe_load(WORKFLOWS[0].read_text())["jobs"]["check"]["strategy"]["matrix"]
+"""Of CI."""
 RUN_BY_TESTS = {
     "kind": "tests/tools/test_release.py",
     "publish": "tests/tools/test_release.py",
@@ -51,30 +53,18 @@ def test_steps_are_targets_of_make_that_tests_run(workflow: Path) -> None:
                 r'make ([a-z0-9-]+)(?: KUBECONFIG="\$HOME/\.kube/config")?', command
             )
             assert target, command
-            if target[1] not in targets_of_ci():
+            if target[1] not in MATRIX["target"]:
                 assert f'"{target[1]}"' in (REPOSITORY / RUN_BY_TESTS[target[1]]).read_text()
 
 
-CI = REPOSITORY / ".github/workflows/ci.yml"
-
-
-def targets_of_ci() -> list[str]:
-    named: list[str] = yaml.safe_load(CI.read_text())["jobs"]["check"]["strategy"]["matrix"][
-        "target"
-    ]
-    return named
-
-
 def test_the_targets_of_ci_are_those_of_its_script() -> None:
-    named = targets_of_ci()
     script = (REPOSITORY / ".ci" / "run").read_text()
-    assert f"targets=({' '.join(named)})" in script
+    assert f"targets=({' '.join(MATRIX['target'])})" in script
 
 
 def test_ci_tests_each_python_that_is_supported() -> None:
-    matrix = yaml.safe_load(CI.read_text())["jobs"]["check"]["strategy"]["matrix"]
-    tested = [*matrix["python"], *(each["python"] for each in matrix["include"])]
-    assert {each["target"] for each in matrix["include"]} == {"test"}
+    tested = [*MATRIX["python"], *(each["python"] for each in MATRIX["include"])]
+    assert {each["target"] for each in MATRIX["include"]} == {"test"}
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     named = "Programming Language :: Python :: 3."
     assert [f"{named}{each[2:]}" for each in tested] == [

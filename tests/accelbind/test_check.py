@@ -125,17 +125,11 @@ def test_a_file_that_is_too_large_is_no_answer(folder: Folder) -> None:
     assert "large.yaml: the folder holds more than 32 MiB of YAML" in done.stderr
 
 
-def shared_name() -> tuple[dict[str, Any], dict[str, Any]]:
-    """An Accelerator of namespace lib, and a pod of namespace default that requests it."""
-    shared = accelerator("gpu", "nvidia.com/gpu", namespace="lib")
-    return shared, pod("p", "accelbind.dev/gpu")
-
-
 def test_names_of_a_shared_namespace_are_known_where_one_namespace_is_checked(
     folder: Folder, tmp_path: Path
 ) -> None:
-    shared, asking = shared_name()
-    (tmp_path / "pod.yaml").write_text(yaml.safe_dump(asking))
+    shared = accelerator("gpu", "nvidia.com/gpu", namespace="lib")
+    (tmp_path / "pod.yaml").write_text(yaml.safe_dump(pod("p", "accelbind.dev/gpu")))
     maps, pods = folder(shared, function("a")), ("--pods", tmp_path / "pod.yaml")
     unmapped = (1, [("unmapped", "default", "Pod p")])
     assert found(maps, *pods, "-n", "default") == unmapped

@@ -65,6 +65,7 @@ DEVICES = "; in a ResourceQuota: gpu.deviceclass.resource.k8s.io/devices"
         (bundle(), [exactly(count=2)], f"a unit is more than one device{DEVICES}"),
         (bundle(), [exactly(allocationMode="All")], "a unit is more than one device"),
         (bundle(), [exactly(capacity={}, tolerations=[])], "has capacity and tolerations, which"),
+        (bundle(), [exactly(selectors=[{"cel": {"expression": "own"}}] * 32)], "more than 32 sel"),
         (bundle(), [of("tpu")], "DeviceClass tpu does not exist"),
         (bundle(count=2), [of("gpu")], "a unit is 2 devices"),
         (bundle("Big"), [of("gpu")], "its name is not that of a class"),
@@ -98,11 +99,6 @@ def test_no_class_and_no_resource_of_others_is_taken(
     (one,) = named_classes(index(obj), {"gpu": GPU, "gpu.example.com": theirs}, {})
     assert one.manifest is None
     assert words in one.comment
-
-
-def test_a_class_has_at_most_as_many_selectors_as_kubernetes_allows() -> None:
-    request = exactly(selectors=[{"cel": {"expression": "own"}}] * 32)
-    assert "more than 32 selectors" in made(bundle(), request).comment
 
 
 def test_the_other_namespaces_get_a_quota_of_0() -> None:

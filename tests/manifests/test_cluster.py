@@ -5,8 +5,7 @@ The stand-in knows no roles: what the processes ask for is held against the mani
 
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path, PurePath
-from typing import NamedTuple
+from pathlib import Path
 
 import pytest
 
@@ -63,38 +62,23 @@ def reported(api: ApiServerStandIn, reason: str) -> bool:
     return any(each["reason"] == reason for each in api.objects("Event"))
 
 
-class Served(NamedTuple):
-    """What a node of a mode offers, and the function that its pod asks for.
+SERVED = {"af": (AF, NLB0), "region": (REGION, NLB3)}
+"""What a node of a mode offers, and the function that its pod asks for.
 
-    In mode region the card has NLB0, and no bitstream of NLB3 is to be had.
-    """
-
-    mode: str
-    resource: str
-    function: str
+In mode region the card has NLB0, and no bitstream of NLB3 is to be had.
+"""
 
 
-SERVED = {
-    "components/enforce-mappings": Served("af", AF, NLB0),
-    "overlays/region": Served("region", REGION, NLB3),
-}
-
-
-def objects_of(folder: str, own: Path) -> list[Json]:
-    """The objects of an overlay, or of the default one with a component."""
-    if folder.startswith("overlays"):
-        return rendered(folder)
-    return own_overlay(own, PurePath(folder).name)
-
-
-@pytest.mark.parametrize("folder", SERVED)
+@pytest.mark.parametrize("mode", SERVED)
 async def test_the_plugin_asks_for_what_its_account_may_and_for_all_of_it(
-    folder: str, short_dir: Path, tmp_path: Path, processes: Processes
+    mode: str, short_dir: Path, tmp_path: Path, processes: Processes
 ) -> None:
     """Whoever may ask who starts a container must, where it starts on what the pod names."""
-    mode, resource, afu = SERVED[folder]
+    resource, afu = SERVED[mode]
+    enforced = mode == "af"
     (tmp_path / "own").mkdir()
-    items = objects_of(folder, tmp_path / "own")
+    enforcing = own_overlay(tmp_path / "own", "enforce-mappings")
+    items = enforcing if enforced else rendered("overlays/region")
     rights = rights_of(items, workloads(items)["accelbind-plugin"]["serviceAccountName"])
     Rack(short_dir / "root").add_card(CardSpec())
     async with (
@@ -102,7 +86,7 @@ async def test_the_plugin_asks_for_what_its_account_may_and_for_all_of_it(
         KubeletStandIn(short_dir / "k", node_name="n1", retry_seconds=0.05) as kubelet,
     ):
         annotate(api, mode)
-        process = plugin(processes, short_dir, api, enforced=folder.startswith("components"))
+        process = plugin(processes, short_dir, api, enforced=enforced)
         await kubelet.until(lambda: kubelet.allocatable.get(resource) == 1)
         named = functions(afu) if mode == "region" else []
         spec = pod("p", container("c", resource, 1, named))
@@ -114,7 +98,7 @@ async def test_the_plugin_asks_for_what_its_account_may_and_for_all_of_it(
             await eventually_async(partial(reported, api, "ProgrammingFailed"))
         annotate(api, "nonsense")
         process.terminate()
-        plugin(processes, short_dir, api, enforced=folder.startswith("components"))
+        plugin(processes, short_dir, api, enforced=enforced)
         await eventually_async(partial(reported, api, "ModeAnnotationInvalid"))
         await eventually_async(lambda: not idle(rights, asked(api)))
         assert beyond(rights, asked(api)) == set()

@@ -21,12 +21,7 @@ PREFIXES = ("fpga.intel.com/", "accelbind.dev/")
 CLASSES = "deviceclass.resource.kubernetes.io/"
 GUARDED = {"guard": ("",), "guard-claims": (CLASSES,)}
 CEL = ("expression", "rule", "messageExpression")
-pytestmark = pytest.mark.usefixtures("cel")
-
-
-@pytest.fixture
-def cel() -> None:
-    pytest.importorskip("cel_expr_python")
+pytest.importorskip("cel_expr_python")
 
 
 @pytest.fixture(scope="module")

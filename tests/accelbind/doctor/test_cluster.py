@@ -56,11 +56,14 @@ async def test_who_may_see_nothing_is_told_for_each_check(api: ApiServerStandIn)
 # Webhook configurations --------------------------------------------------------------------------
 
 
-async def test_configurations_that_are_missing(api: ApiServerStandIn) -> None:
+async def test_a_cluster_without_accelbind_has_no_configurations(api: ApiServerStandIn) -> None:
     result = await expect(api, "cluster.webhooks", "failed")
     states = [str(line.state) for line in result.lines]
     assert states == ["failed", "failed"]
     await expect(api, "cluster.served", "skipped")
+    await expect(api, "cluster.workloads", "skipped")
+    await expect(api, "cluster.other-suites", "ok")
+    await expect(api, "cluster.policy", "skipped", "no account")
 
 
 async def test_the_public_suites_webhook_is_found(api: ApiServerStandIn) -> None:
@@ -161,7 +164,6 @@ async def test_a_pod_that_is_not_sent_to_the_webhook_shows_nothing_of_it(
 
 
 async def test_workloads_that_are_not_ready_are_named(api: ApiServerStandIn) -> None:
-    await expect(api, "cluster.workloads", "skipped")
     ready = {"spec": {"replicas": 2}, "status": {"readyReplicas": 1}}
     where = f"/apis/apps/v1/namespaces/{SYSTEM}"
     answers = cluster.first_of(
@@ -174,8 +176,6 @@ async def test_workloads_that_are_not_ready_are_named(api: ApiServerStandIn) -> 
 
 
 async def test_other_suites_are_found(api: ApiServerStandIn) -> None:
-    await expect(api, "cluster.other-suites", "ok")
-
     def item(name: str, namespace: str = "kube-system") -> Json:
         return {"metadata": {"name": name, "namespace": namespace}}
 
@@ -340,10 +340,6 @@ async def test_a_policy_that_does_not_hold_the_account_is_told(
         del found[kind, name]
     answers = cluster.first_of(cluster.account, cluster.with_policies([*found.values()]))
     await expect(api, "cluster.policy", state, words.format(name=name), answers=answers)
-
-
-async def test_no_policy_is_asked_for_without_an_account(api: ApiServerStandIn) -> None:
-    await expect(api, "cluster.policy", "skipped", "no account")
 
 
 def test_the_policies_that_are_expected_are_those_of_the_manifests() -> None:
