@@ -82,7 +82,7 @@ PORT_REGISTERS = (
     Register("ap1_event", "ap1-event"),
     Register("ap2_event", "ap2-event"),
 )
-"""Of every driver; the first one is the register of the port's errors."""
+"""Of the ports of both drivers."""
 PCIE_ERRORS = tuple(
     ErrorFile(file, file) for file in ("errors/pcie0_errors", "errors/pcie1_errors")
 )
@@ -105,6 +105,7 @@ class Driver:
     interface_id: FilePattern
     """Files of an engine that may hold its interface id; the first usable one counts."""
     fme_registers: tuple[Register, ...]
+    port_registers: tuple[Register, ...]
     port_errors: ErrorFile
     clearable_fme: tuple[ErrorFile, ...]
     programs_virtual: bool
@@ -128,6 +129,7 @@ DFL = Driver(
         Register("thermal_mgmt/threshold2_reached", "overheated"),
         Register("hwmon/hwmon*/temp1_crit_alarm", "overheated"),
     ),
+    port_registers=PORT_REGISTERS,
     port_errors=ErrorFile("errors/errors", "errors/errors"),
     clearable_fme=(
         ErrorFile("errors/fme_errors", "errors/fme_errors"),
@@ -152,6 +154,7 @@ OPAE = Driver(
         Register("errors/nonfatal_errors", "fme-nonfatal-errors"),
         Register("thermal_mgmt/threshold2_reached", "overheated"),
     ),
+    port_registers=PORT_REGISTERS,
     port_errors=ErrorFile("errors/errors", "errors/clear"),
     clearable_fme=(
         ErrorFile("errors/fme-errors/errors", "errors/fme-errors/clear"),

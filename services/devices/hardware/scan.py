@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from services.devices.hardware.drivers import DFL, OPAE, PORT_REGISTERS, Driver, Register
+from services.devices.hardware.drivers import DFL, OPAE, Driver, Register
 from services.devices.hardware.ofs import read_functions
 from services.devices.hardware.pci import DEVICES, address_in, read_function
 from services.devices.hardware.sysfs import Sysfs
@@ -93,7 +93,8 @@ def read_card(files: Sysfs, entry: CardEntry) -> Card | None:
     fme = None
     if engines:
         fme = _PartReader(files, folder, engines[0], remarks).read_engine(driver)
-    ports = [_PartReader(files, folder, name, remarks).read_port(pci) for name in port_names]
+    readers = (_PartReader(files, folder, name, remarks) for name in port_names)
+    ports = [each.read_port(driver, pci) for each in readers]
     ports.sort(key=lambda port: (port.number is None, port.number))
     functions = None
     if fme is not None and all(port.has_no_afu for port in ports):
@@ -138,7 +139,7 @@ class _PartReader:
         ]
         return Fme(self._name, interface_id, tuple(self._problems), tuple(errors))
 
-    def read_port(self, pci: PciFunction | None) -> Port:
+    def read_port(self, driver: Driver, pci: PciFunction | None) -> Port:
         reading = self._files.read(f"{self._folder}/afu_id")
         number = self._files.read(f"{self._folder}/id")
         afu_id, problem = evaluate_id("afu-id", "afu_id", self._name, reading)
@@ -146,7 +147,8 @@ class _PartReader:
             problem = port_without_driver(self._name)
         self._note(problem)
         self._note(self._files.node_problem(self._name))
-        errors, *_ = [self._read_register(each) for each in PORT_REGISTERS]
+        values = {each.reason: self._read_register(each) for each in driver.port_registers}
+        errors = values.get("port-errors")
         return Port(
             name=self._name,
             number=int(number.text) if _DECIMAL.fullmatch(number.text) else None,
