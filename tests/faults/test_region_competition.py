@@ -18,12 +18,11 @@ from pathlib import Path
 import pytest
 
 from simulator.apiserver.standin import ApiServerStandIn
-from simulator.bitstreams import make_gbs
-from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec, Rack
-from simulator.driver import DriverStandIn, raw_bitstream
+from simulator.cards import NLB0, NLB3, CardSpec, Rack
+from simulator.driver import DriverStandIn
 from simulator.kubelet.pods import Phase, PodState
 from simulator.kubelet.standin import KubeletStandIn
-from tests.plugin.support import REGION, container, functions, install_file, pod, start_plugin
+from tests.plugin.support import REGION, container, functions, install, pod, start_plugin
 from tests.services.building import function as mapping
 from tests.support import Process, Processes, soak
 
@@ -90,9 +89,6 @@ class RegionNode:
     def content(self, region: str) -> str:
         (path,) = self.rack.root.glob(f"sys/class/fpga*/*/{region}/../*-port.*/afu_id")
         return path.read_text().strip()
-
-    def install(self, data: bytes) -> None:
-        install_file(self.folder, "new", data)
 
 
 @asynccontextmanager
@@ -212,8 +208,7 @@ async def test_no_container_starts_on_a_wrong_function_and_no_work_is_done_twice
         for number in range(REGIONS)
     ]
     async with region_node(short_dir, processes, rack, kubelet, cards) as node:
-        for afu_id in AFUS:
-            node.install(make_gbs(A10_INTERFACE, afu_id, raw_bitstream(afu_id)))
+        install(short_dir, *AFUS)
         chance = random.Random(length.seed)  # noqa: S311 - to be repeated, not to be secret
         fight = Competition(node, chance, time.monotonic() + length.seconds)
         for address in rack.addresses:

@@ -35,12 +35,7 @@ AF = "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"
 REGION = f"fpga.intel.com/region-{A10_INTERFACE}"
 
 
-def settings(folder: Path, mode: PluginMode = PluginMode.AF, **values: Any) -> PluginSettings:
-    """Settings of the device plugin in a mode."""
-    return node_settings(folder, mode=mode, **values)
-
-
-def node_settings(folder: Path, **values: Any) -> PluginSettings:
+def settings(folder: Path, **values: Any) -> PluginSettings:
     """Settings for a rack in `root` and a kubelet in `k`."""
     defaults: dict[str, Any] = {
         "root": folder / "root",
@@ -132,11 +127,6 @@ def serving(plugin: Plugin) -> DevicePlugin:
     return plugin.face
 
 
-def is_running(state: PodState) -> bool:
-    """Whether container `c` of a pod runs."""
-    return state["c"].running
-
-
 def container(
     name: str, resource: str, count: int = 1, env: list[dict[str, str]] | None = None
 ) -> dict[str, Any]:
@@ -218,7 +208,7 @@ class Bed:
         **values: Any,
     ) -> AbstractAsyncContextManager[Plugin]:
         """The plugin in a mode, with settings."""
-        return running(settings(self.folder, mode, **values), self.pods, events=events)
+        return running(settings(self.folder, mode=mode, **values), self.pods, events=events)
 
     async def offers(self, count: int, resource: str = AF) -> None:
         """Wait until as many devices are offered."""

@@ -57,11 +57,11 @@ async def test_devices_are_for_namespaces_that_map_them(
 
 
 async def test_without_an_api_server_auto_asks_nobody_and_always_refuses(bed: Bed) -> None:
-    async with running(settings(bed.folder, DEVEL)):
+    async with running(settings(bed.folder, mode=DEVEL)):
         started = await start(bed, REGION)
         assert started["c"].running
     await bed.kubelet.delete_pod(started)
-    async with running(settings(bed.folder, DEVEL, enforce_mappings="always")):
+    async with running(settings(bed.folder, mode=DEVEL, enforce_mappings="always")):
         assert not (await start(bed, REGION))["c"].started
         assert "this plugin has no access to the API server" in bed.said
 

@@ -17,7 +17,7 @@ from services.kube.events import EventRecord
 from services.mappings.index import EMPTY_INDEX
 from simulator.cards import A10_INTERFACE, NLB0, NLB3
 from simulator.driver import DriverStandIn
-from tests.plugin.support import REGION, Bed, is_running, mapping_both_functions, serving
+from tests.plugin.support import REGION, Bed, mapping_both_functions, serving
 from tests.support import REPOSITORY, eventually_async
 
 
@@ -148,12 +148,12 @@ async def test_a_container_that_was_allocated_plain_nodes_before_is_refused_unti
     bed.install(NLB0)
     async with bed.running(PluginMode.REGION, events=events):
         before = await bed.wants("p", NLB0)
-        assert is_running(before)
+        assert before["c"].started == 1
     bed.rack.set_afu(card, NLB3)
     async with hooked(bed, events=events) as plugin:
         await bed.offers(1, REGION)
         await bed.kubelet.restart_container(before, "c")
-        assert not is_running(before)
+        assert not before["c"].running
         assert f"the kubelet gives it {bed.folder}/root/dev/dfl-port.0 without CDI" in bed.said
         assert "delete the pod" in bed.said
         missing = [each for each in events if each.warning]

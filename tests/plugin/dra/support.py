@@ -31,7 +31,7 @@ from services.node.state import NodeState
 from simulator.apiserver.standin import ApiServerStandIn
 from simulator.cards import NLB0, CardSpec, Rack
 from simulator.devices import DeviceTree, vector_engine
-from tests.plugin.support import install, is_ready, node_settings, running
+from tests.plugin.support import install, is_ready, running, settings
 from tests.services import building
 from tests.support import REPOSITORY, eventually_async
 
@@ -212,7 +212,7 @@ class Bed(Kubelet):
             "cdi_dir": self.folder / "cdi",
             "enforce_mappings": "never",
         }
-        async with running(node_settings(self.folder, **(usual | values)), api=self.api) as plugin:
+        async with running(settings(self.folder, **(usual | values)), api=self.api) as plugin:
             socket = self.folder / "k/plugins_registry/accelbind.dev-reg.sock"
             await eventually_async(socket.exists)
             yield plugin
@@ -251,6 +251,12 @@ class Bed(Kubelet):
         types.mkdir()
         shutil.copy(REPOSITORY / f"manifests/device-types/{ENGINE}.yaml", types)
         return [dra_name(ENGINE, vector_engine(tree, number).id) for number in numbers]
+
+    @property
+    def published(self) -> dict[str, Any]:
+        """The devices in slices, by name."""
+        slices = self.api.objects("ResourceSlice")
+        return {one["name"]: one for each in slices for one in each["spec"]["devices"]}
 
     def install(self, *afus: str) -> None:
         """Install synthetic bitstreams."""

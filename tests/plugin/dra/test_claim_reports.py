@@ -3,6 +3,7 @@
 import json
 from typing import Any, Final
 
+import msgspec
 import pytest
 
 from plugin.dra.book import ClaimEntry
@@ -10,7 +11,6 @@ from plugin.dra.claim_reports import device_reports
 from plugin.dra.claims import ClaimRef, Share
 from plugin.dra.wants import Kind, Want
 from plugin.process import Plugin
-from services.devices.model import Value
 from services.process.problem import Problem
 from simulator.apiserver.http_server import Request
 from simulator.card_faults import Fault
@@ -114,28 +114,12 @@ async def test_a_claim_that_is_gone_or_replaced_is_left_alone(bed: Bed, code: in
 
 
 def test_each_share_is_reported_and_a_device_that_two_requests_have_once() -> None:
-    def want(request: str, kind: Kind, share: Share, *functions: str) -> Want:
-        known: tuple[dict[str, Value]] = ({"type": "t", "card": "x"},)
-        return Want(
-            request,
-            kind,
-            ("d",),
-            ("1",),
-            ((),),
-            "a/d",
-            "a/d",
-            "",
-            functions,
-            "",
-            request,
-            known,
-            (share,),
-        )
-
+    old = Want("one", Kind.PLAIN, ("d",), ("1",), ((),), "a/d", "a/d")
+    new = msgspec.structs.replace(old, attributes=({"type": "t", "card": "x"},))
     wants = (
-        want("one", Kind.PLAIN, Share("s1", 2)),
-        want("two", Kind.PLAIN, Share("s2", 1)),
-        want("all", Kind.ADMIN, Share("s2")),
+        msgspec.structs.replace(new, shares=(Share("s1", 2),)),
+        msgspec.structs.replace(new, request="two", shares=(Share("s2", 1),)),
+        msgspec.structs.replace(new, request="all", kind=Kind.ADMIN, shares=(Share("s2"),)),
     )
     entry = ClaimEntry(ClaimRef("ns", "c", "u"), "boot", wants)
     found = device_reports(entry, {"d": (HOT, HOT)}, pool="n1")
@@ -146,6 +130,5 @@ def test_each_share_is_reported_and_a_device_that_two_requests_have_once() -> No
         "reason": "Unhealthy",
         "message": "overheated: 95 degrees; overheated: 95 degrees",
     }
-    old = Want("r", Kind.PLAIN, ("d",), ("1",), ((),), "a/d", "a/d")
     (report,) = device_reports(ClaimEntry(entry.claim, "boot", (old,)), {"d": ()}, pool="n1")
     assert report["data"] == {}

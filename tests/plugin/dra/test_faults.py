@@ -5,7 +5,6 @@ import asyncio
 import msgspec
 import pytest
 
-from plugin.process import Plugin
 from simulator.cards import NLB0, NLB3
 from simulator.driver import DriverStandIn
 from tests.plugin.dra.support import DEVELOP, NEVER, Bed, claim, config, mapping, parts, result
@@ -63,14 +62,11 @@ async def test_a_hanging_card_keeps_no_claim(bed: Bed, fpga: str, driver: Driver
         assert bed.left == []
         # What still works on the card ends before another claim gets it.
         again = asyncio.create_task(bed.ready(claim("again", result(fpga), configs=(NAMED,))))
-        await eventually_async(lambda: has_reserved(dra, "again"))
+        book = parts(dra).book
+        await eventually_async(lambda: "again" in [each.claim.name for each in book.entries()])
         driver.go_on.set()
         await again
     assert [each.afu_id for each in driver.programmed] == [NLB3]
-
-
-def has_reserved(dra: Plugin, name: str) -> bool:
-    return any(each.claim.name == name for each in parts(dra).book.entries())
 
 
 async def test_a_committed_claim_has_the_device_that_it_had_and_follows_it(

@@ -61,25 +61,16 @@ class Kubelet(PodResourcesListerServicer):
         container = pb.ContainerResources(name="c", dynamic_resources=[resource])
         return pb.ListPodResourcesResponse(pod_resources=[pb.PodResources(containers=[container])])
 
-    @asynccontextmanager
-    async def serving(self) -> AsyncIterator[None]:
-        self.socket.parent.mkdir(exist_ok=True)
-        server = grpc.aio.server()
-        add_PodResourcesListerServicer_to_server(self, server)
-        listen(server, self.socket)
-        await server.start()
-        try:
-            yield
-        finally:
-            await server.stop(None)
-            self.socket.unlink(missing_ok=True)
-
 
 @pytest.fixture
 async def kubelet(bed: Bed) -> AsyncIterator[Kubelet]:
-    kubelet = Kubelet(bed)  # type: ignore[abstract]  # only List is served
-    async with kubelet.serving():
-        yield kubelet
+    kubelet, server = Kubelet(bed), grpc.aio.server()  # type: ignore[abstract]  # only List is served
+    kubelet.socket.parent.mkdir(exist_ok=True)
+    add_PodResourcesListerServicer_to_server(kubelet, server)
+    listen(server, kubelet.socket)
+    await server.start()
+    yield kubelet
+    await server.stop(None)
 
 
 @pytest.fixture
@@ -94,9 +85,8 @@ def first(fpga: str) -> dict[str, Any]:
 
 
 def taints(bed: Bed) -> list[str]:
-    slices = [each["spec"] for each in bed.api.objects("ResourceSlice")]
-    devices = [each for spec in slices for each in spec["devices"]]
-    assert len(devices) <= 1, "one device"
+    """The taints of the only device."""
+    devices = bed.published.values()
     return [taint["value"] for each in devices for taint in each.get("taints", ())]
 
 
@@ -180,13 +170,6 @@ def cgroup(kubelet: Kubelet, path: str) -> Iterator[None]:
     folder.rmdir()
 
 
-@contextmanager
-def moved(path: Path, away: Path) -> Iterator[None]:
-    path.rename(away)
-    yield
-    away.rename(path)
-
-
 WITH_CGROUP = {
     "cgroupfs driver": f"memory/kubepods/burstable/pod{POD}",
     "systemd driver": "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{}.slice",
@@ -210,8 +193,10 @@ async def in_use(how: str, bed: Bed, kubelet: Kubelet, fpga: str) -> AsyncIterat
         with cgroup(kubelet, WITH_CGROUP[how].format(POD.replace("-", "_"))):
             yield
     elif how in AWAY:
-        with moved(getattr(kubelet, AWAY[how]), bed.folder / "away"):
-            yield
+        path, away = getattr(kubelet, AWAY[how]), bed.folder / "away"
+        path.rename(away)
+        yield
+        away.rename(path)
     elif how == "somebody has the port":
         with holding(bed.folder / "root/dev/dfl-port.0"):
             yield

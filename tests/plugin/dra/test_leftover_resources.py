@@ -56,7 +56,7 @@ async def test_a_node_moves_to_dra_and_back_without_a_restart_of_the_kubelet(
     bed.add_fpga()
     bed.install(NLB0)
     pods = Pods()
-    options = settings(bed.folder, PluginMode.REGION)
+    options = settings(bed.folder, mode=PluginMode.REGION)
     async with running(options, pods):
         await kubelet.until(lambda: kubelet.allocatable.get(REGION) == 2)
         held = await kubelet.settled(await kubelet.admit(of_plugin(pods, "of-the-plugin")))
@@ -108,7 +108,7 @@ async def test_an_obstacle_to_the_withdrawal_is_shown_with_the_devices(
     bed: Bed, kubelet: KubeletStandIn
 ) -> None:
     bed.add_fpga()
-    async with running(settings(bed.folder, PluginMode.REGION), Pods()):
+    async with running(settings(bed.folder, mode=PluginMode.REGION), Pods()):
         await kubelet.until(lambda: kubelet.allocatable.get(REGION) == 1)
     kubelet.set_faults(refuse="not today")
     async with bed.running() as dra:

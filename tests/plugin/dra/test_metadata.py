@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,18 +36,10 @@ def files(bed: Bed, item: dict[str, Any]) -> dict[str, str]:
     return {each["containerPath"]: Path(each["hostPath"]).read_text() for each in mounts}
 
 
-def objects(text: str) -> Iterator[dict[str, Any]]:
-    """The objects of a JSON stream."""
-    decoder, text = json.JSONDecoder(), text.strip()
-    while text:
-        item, end = decoder.raw_decode(text)
-        yield item
-        text = text[end:].strip()
-
-
 def check(text: str, item: dict[str, Any], reference: str) -> dict[str, Any]:
     """See that a file is as the types of the API say; return what it says in each version."""
-    newest, older = objects(text)
+    newest: dict[str, Any]
+    newest, older = map(json.loads, text.splitlines())
     versions = [each.pop("apiVersion") for each in (newest, older)]
     assert versions == [f"metadata.resource.k8s.io/{each}" for each in ("v1beta1", "v1alpha1")]
     assert newest == older

@@ -4,7 +4,7 @@ from functools import partial
 
 from prometheus_client import generate_latest
 
-from services.devices.dra import DRIVER
+from plugin.dra.slices import Slice, slice_spec
 from simulator.cards import NLB0, NLB3
 from simulator.driver import DriverStandIn
 from tests.manifests.rendering import rendered, workloads
@@ -14,24 +14,12 @@ from tests.plugin.support import container, functions, pod
 from tests.services.building import REGION
 from tests.support import eventually_async
 
-STALE = {
-    "apiVersion": "resource.k8s.io/v1",
-    "kind": "ResourceSlice",
-    "metadata": {"name": "n1-accelbind.dev-9"},
-    "spec": {
-        "driver": DRIVER,
-        "nodeName": "n1",
-        "pool": {"name": "n1", "generation": 1, "resourceSliceCount": 1},
-        "devices": [],
-    },
-}
+STALE = Slice("n1-accelbind.dev-9", generation=1, count=1, devices=[])
 """Of a driver that had more devices."""
 
 
 def published(bed: Bed, afu: str) -> bool:
-    slices = [each["spec"] for each in bed.api.objects("ResourceSlice")]
-    devices = [each for spec in slices if spec["driver"] == DRIVER for each in spec["devices"]]
-    return [each["attributes"]["afuID"]["string"] for each in devices] == [afu]
+    return [each["attributes"]["afuID"]["string"] for each in bed.published.values()] == [afu]
 
 
 async def test_the_driver_asks_for_what_its_account_may_and_for_all_of_it(
@@ -42,7 +30,8 @@ async def test_the_driver_asks_for_what_its_account_may_and_for_all_of_it(
     rights = rights_of(items, workloads(items)["accelbind-plugin"]["serviceAccountName"])
     device = result(bed.add_fpga(), "container-0-request-0")
     bed.install(NLB3)
-    bed.api.put(STALE)
+    stale = {"kind": "ResourceSlice", "metadata": {"name": STALE.name}}
+    bed.api.put(stale | {"spec": slice_spec("n1", STALE)})
     async with bed.running(enforce_mappings="auto") as dra:
         await bed.register()
         await eventually_async(partial(published, bed, NLB0))

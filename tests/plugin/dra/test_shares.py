@@ -22,10 +22,10 @@ WHOLE: Final = "random-hw-random"
 REPLICA: Final = f"{WHOLE}-r0"
 
 
-def share(number: int, amount: int = 1, request: str = "r") -> dict[str, Any]:
+def share(number: int, amount: int = 1) -> dict[str, Any]:
     """A part of the device, as the scheduler allocates it."""
     consumed = {"shares": str(amount)}
-    return result(WHOLE, request, shareID=f"share-{number}", consumedCapacity=consumed)
+    return result(WHOLE, "r", shareID=f"share-{number}", consumedCapacity=consumed)
 
 
 class Node:
@@ -53,12 +53,8 @@ class Node:
     def running(self, **settings: Any) -> AbstractAsyncContextManager[Plugin]:
         return self.bed.serving(device_types=self.types, **settings)
 
-    def published(self) -> dict[str, Any]:
-        slices = self.bed.api.objects("ResourceSlice")
-        return {one["name"]: one for each in slices for one in each["spec"]["devices"]}
-
     async def until_published(self, *names: str) -> None:
-        await eventually_async(lambda: sorted(self.published()) == sorted(names), timeout=20)
+        await eventually_async(lambda: sorted(self.bed.published) == sorted(names), timeout=20)
 
 
 @pytest.fixture
@@ -70,7 +66,7 @@ async def test_a_shared_device_is_one_device_with_a_capacity(node: Node) -> None
     node.write_type(replicas=100)
     async with node.running():
         await node.until_published(WHOLE)
-    (device,) = node.published().values()
+    (device,) = node.bed.published.values()
     assert device["allowMultipleAllocations"] is True
     policy = {"default": "1", "validRange": {"min": "1", "step": "1"}}
     assert device["capacity"] == {"shares": {"value": "100", "requestPolicy": policy}}
@@ -82,7 +78,8 @@ async def test_a_type_can_keep_its_replicas(node: Node) -> None:
     async with node.running():
         await node.until_published(REPLICA, f"{WHOLE}-r1")
     assert not any(
-        {"capacity", "allowMultipleAllocations"} & each.keys() for each in node.published().values()
+        {"capacity", "allowMultipleAllocations"} & each.keys()
+        for each in node.bed.published.values()
     )
 
 
@@ -142,7 +139,7 @@ async def test_a_device_is_withheld_while_claims_have_replicas_of_it(node: Node)
         await node.until_published()
         await node.bed.unprepare(new)
         await node.until_published(WHOLE)
-    assert "capacity" not in node.published()[WHOLE]
+    assert "capacity" not in node.bed.published[WHOLE]
 
 
 def is_trial(request: Request) -> bool:
