@@ -12,6 +12,7 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from simulator.card_faults import Fault, Ruin, link, text
@@ -75,13 +76,10 @@ class Rack:
     def add_card(self, spec: CardSpec) -> str:
         """Add a card; returns its PCI address."""
         address = spec.address or self._free_address()
-        if address in self.functions:
-            raise ValueError(f"{address} is taken")
         function = self._function(
             address, spec.driver, spec.interface_id, spec.numa_node, engine=True
         )
-        count = max(spec.ports, len(spec.afu_ids))
-        for number in range(count):
+        for number in range(max(spec.ports, len(spec.afu_ids))):
             afu_id = spec.afu_ids[min(number, len(spec.afu_ids) - 1)]
             self._add_port(function, number, afu_id)
         self._lay_out(function)
@@ -90,9 +88,7 @@ class Rack:
         return address
 
     def remove_card(self, address: str) -> None:
-        """Remove a card, with its virtual functions."""
-        for virtual in list(self.functions[address].virtual):
-            self.remove_card(virtual)
+        """Remove a card that has no virtual functions."""
         function = self.functions.pop(address)
         folder = f"sys/{function.folder}"
         for path in (path for path, _ in self._contents(function)):
@@ -100,11 +96,6 @@ class Rack:
                 self._tree.discard(path)
         self._tree.discard(folder)
         self._release_numbers(function)
-        if function.physfn is not None:
-            physical = self.functions[function.physfn]
-            self._tree.discard(_virtual_link(address, physical))
-            physical.virtual.remove(address)
-            self._count_virtual(physical)
 
     def move_to_vf(self, address: str, port: int = 0) -> str:
         """Split a port of a card off to a virtual function; return that one's address."""
@@ -122,9 +113,11 @@ class Rack:
         virtual.physfn = address
         virtual.ports.append(moved)
         self._lay_out(virtual)
-        self._tree.replace(_virtual_link(virtual.address, physical), link(f"../{virtual.address}"))
+        place = f"sys/{physical.folder}/virtfn{len(physical.virtual)}"
+        self._tree.replace(place, link(f"../{virtual.address}"))
         physical.virtual.append(virtual.address)
-        self._count_virtual(physical)
+        number = text(f"{len(physical.virtual)}\n")
+        self._tree.replace(f"sys/{physical.folder}/sriov_numvfs", number)
         return virtual.address
 
     # What is in a card
@@ -195,11 +188,8 @@ class Rack:
         ports -= {port.serial for port in function.ports}
 
     def _free_address(self) -> str:
-        for index in range(1 << 20):
-            address = f"{index // 240:04x}:{index % 240 + 5:02x}:00.0"
-            if address not in self.functions:
-                return address
-        raise ValueError("the rack is full")
+        every = (f"{index // 240:04x}:{index % 240 + 5:02x}:00.0" for index in count())
+        return next(each for each in every if each not in self.functions)
 
     def _free_function(self, address: str) -> str:
         device, _, number = address.rpartition(".")
@@ -225,15 +215,6 @@ class Rack:
             os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 3))
         else:
             path.touch()
-
-    def _count_virtual(self, physical: Function) -> None:
-        path = f"sys/{physical.folder}/sriov_numvfs"
-        self._tree.replace(path, text(f"{len(physical.virtual)}\n"))
-
-
-def _virtual_link(address: str, physical: Function) -> str:
-    """The link from a physical function to one of its virtual ones."""
-    return f"sys/{physical.folder}/virtfn{int(address[-1]) - int(physical.address[-1]) - 1}"
 
 
 def lay_out(root: Path, cards: Sequence[CardSpec]) -> Rack:

@@ -29,7 +29,7 @@ class DeviceTree:
             (root / folder).mkdir(parents=True, exist_ok=True)
 
     def file(self, path: str, text: object) -> None:
-        self.replace(path, lambda staged: _write(staged, f"{text}\n"))
+        self.replace(path, lambda staged: staged.write_text(f"{text}\n"))
 
     def link(self, path: str, target: str) -> None:
         """Make a link below the root to a path below the root."""
@@ -131,10 +131,6 @@ class DeviceTree:
             if name:
                 self.discard(f"dev/{name}")
         self.discard(folder)
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text)
 
 
 def _make_device(path: Path, number: int) -> None:

@@ -61,7 +61,7 @@ class SimulatedCalls(DriverCalls):
     def open(self, path: Path, *, alone: bool = False) -> int:
         """Open a node; of a file that another process has open, only one may be a user."""
         descriptor = super().open(path, alone=alone)
-        if alone and _is_file(descriptor) and holders_of(path):
+        if alone and stat.S_ISREG(os.fstat(descriptor).st_mode) and holders_of(path):
             os.close(descriptor)
             raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
         return descriptor
@@ -85,10 +85,6 @@ class SimulatedCalls(DriverCalls):
         if error:
             raise OSError(error, os.strerror(error))
         return 0
-
-
-def _is_file(descriptor: int) -> bool:
-    return stat.S_ISREG(os.fstat(descriptor).st_mode)
 
 
 def _call(folder: Path, *request: object) -> int:

@@ -152,11 +152,7 @@ def _broken_rules(schema: Json, value: object, path: str) -> Iterator[str]:
         return
     for rule in schema.get(_RULES) or []:
         if not compile_expression(rule["rule"]).holds({"self": value}):
-            yield invalid_value(path, value, rule["message"])
+            yield invalid_value(path.removeprefix("."), value, rule["message"])
     if isinstance(value, dict):
         for name, inner in (schema.get("properties") or {}).items():
-            yield from _broken_rules(inner, value.get(name), _inside(path, name))
-
-
-def _inside(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
+            yield from _broken_rules(inner, value.get(name), f"{path}.{name}")

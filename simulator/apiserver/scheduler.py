@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from simulator.apiserver.pods import SCHEDULER, Amounts, amount_of, is_over, requests_of, sum_of
 from simulator.apiserver.resources import EVENTS, NODES, PODS, Json
-from simulator.apiserver.store import Change, Store, event_on, stamped, timestamp
+from simulator.apiserver.store import Store, event_on, stamped, timestamp
 
 _ONE_POD = {"pods": Fraction(1)}
 
@@ -26,14 +26,11 @@ class Scheduler:
     async def run_forever(self) -> None:
         with contextlib.ExitStack() as listening:
             for resource in (PODS, NODES):
-                listening.callback(self._store.listen(resource, self._on_change))
+                listening.callback(self._store.listen(resource, lambda _: self._wake.set()))
             while True:
                 self._wake.clear()
                 self.run_once()
                 await self._wake.wait()
-
-    def _on_change(self, _change: Change) -> None:
-        self._wake.set()
 
     def run_once(self) -> None:
         """Try every pending pod, oldest first."""

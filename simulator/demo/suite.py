@@ -123,10 +123,6 @@ def prepare_node(home: Path, plan: NodePlan, root: Path) -> None:
     for number, name in enumerate(plan.devices):
         DEVICES[name](tree, number)
         shutil.copy(cluster.device_type(name), types)
-    install_bitstreams(home, plan)
-
-
-def install_bitstreams(home: Path, plan: NodePlan) -> None:
     storage, source = BitstreamStorage(home / "bitstreams"), home / "new.gbs"
     for interface_id, afu_id in plan.bitstreams:
         source.write_bytes(make_bitstream(interface_id, afu_id))

@@ -22,7 +22,7 @@ from services.process.logging import LEVELS, configure
 from services.process.signals import stop_signals
 from services.process.waits import first_of
 from simulator.kubelet.agent import NodeAgent
-from simulator.kubelet.other_plugin import OtherPlugin, named_after
+from simulator.kubelet.other_plugin import OtherPlugin
 from simulator.kubelet.standin import KubeletStandIn
 
 
@@ -74,9 +74,10 @@ async def serve(
     async with contextlib.AsyncExitStack() as stack:
         for at, each in enumerate(others):
             resource, _, number = each.partition("=")
+            vendor = resource.partition(".")[0]
             plugin = OtherPlugin(  # type: ignore[abstract]  # it serves what it announces
                 kubelet.folder,
-                named_after(resource, int(number)),
+                [f"{vendor}{device}" for device in range(int(number))],
                 resource=resource,
                 endpoint=f"other-{at}.sock",
             )

@@ -189,10 +189,7 @@ class DeviceManager:
                     await self._allocate(pod, container, resource, ids)
                     changed = True
             if changed:
-                try:
-                    self._save()
-                except OSError as error:
-                    raise AllocationFailed(f"failed to write checkpoint file: {error}") from error
+                self._save()
             # What a plain init container got is offered again; the others keep what they take.
             for entry in self._of_container(pod, container):
                 pool = reusable.setdefault(entry.resource, set())

@@ -17,12 +17,6 @@ from services.kubelet.deviceplugin_pb2_grpc import (
 from services.kubelet.sockets import API_VERSION, dial, listen, plugins_folder, registration_socket
 
 
-def named_after(resource: str, number: int) -> list[str]:
-    """Ids of so many devices: `nvidia0` and so on for a resource of nvidia.com."""
-    vendor = resource.partition(".")[0]
-    return [f"{vendor}{at}" for at in range(number)]
-
-
 class OtherPlugin(DevicePluginServicer):
     """Registers, and lists healthy devices until it ends; a container gets `/dev/ID` for each."""
 

@@ -74,7 +74,12 @@ def check_host(cluster: Cluster) -> None:
     """See that processes of this machine can be the suite of its node."""
     settings = cluster.settings
     endpoint = registration_socket(settings.kubelet_dir)
-    check_kubelet(endpoint)
+    if not os.access(endpoint, os.W_OK) or not os.access(endpoint.parent, os.W_OK):
+        raise CantRun(
+            f"no kubelet runs here, or user {os.geteuid()} may not register at {endpoint}."
+            " HOST_PROCESSES=1 runs as root on a node of the cluster; KUBELET_DIR is the folder of"
+            " its kubelet"
+        )
     node = cluster.api.get(NODES, cluster.node)
     if not ready(node):
         raise CantRun(f"node {cluster.node} takes no pods: it is not ready, or it is cordoned")
@@ -99,16 +104,6 @@ def check_host(cluster: Cluster) -> None:
             " without HOST_PROCESSES=1"
         ) from error
     cluster.of_others = frozenset(cluster.allocatable())
-
-
-def check_kubelet(endpoint: Path) -> None:
-    """See that a kubelet's socket is there, and that this user may register at it."""
-    if not os.access(endpoint, os.W_OK) or not os.access(endpoint.parent, os.W_OK):
-        raise CantRun(
-            f"no kubelet runs here, or user {os.geteuid()} may not register at {endpoint}."
-            " HOST_PROCESSES=1 runs as root on a node of the cluster; KUBELET_DIR is the folder of"
-            " its kubelet"
-        )
 
 
 def takes_devices(folder: str | Path) -> bool:
@@ -236,10 +231,6 @@ class Hosts:
             for hook in self.cluster.api.get(place, self.cluster.name())["webhooks"]:
                 found.add(hook["clientConfig"].get("caBundle") or "")
         return found
-
-    @staticmethod
-    def authorities(bundle: str) -> int:
-        return base64.b64decode(bundle).count(b"BEGIN CERTIFICATE")
 
     def served(self) -> str:
         here = listening_address(self.host)

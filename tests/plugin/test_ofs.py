@@ -1,7 +1,5 @@
 """The functions of an OFS card in a plugin, from vfio-pci to a container and its restart."""
 
-from pathlib import Path
-
 import pytest
 
 from services.devices.model import PluginMode
@@ -16,17 +14,10 @@ FIRST = "0000:b1:00.5"
 MEM = f"{DOMAIN}/{function_name(INTERFACE, HE_MEM)}"
 
 
-@pytest.fixture
-def node(short_dir: Path) -> OfsNode:
-    made = OfsNode(short_dir / "root")
-    made.add_card(functions=2)
-    made.bind(FIRST, HE_MEM)
-    return made
-
-
-async def test_a_container_starts_again_after_a_restart_of_the_plugin(
-    bed: Bed, node: OfsNode
-) -> None:
+async def test_a_container_starts_again_after_a_restart_of_the_plugin(bed: Bed) -> None:
+    node = OfsNode(bed.folder / "root")
+    node.add_card(functions=2)
+    node.bind(FIRST, HE_MEM)
     async with bed.running(PluginMode.AF, enforce_mappings="never"):
         await bed.offers(1, MEM)
         state = await bed.start("p", container("c", MEM, 1))

@@ -69,16 +69,11 @@ async def test_a_container_starts_once_every_port_of_its_region_has_its_function
 # User clocks -------------------------------------------------------------------------------------
 
 
-def install_with_clock(bed: Bed, mhz: int) -> None:
-    """A bitstream of NLB3 that asks for a slow clock; simulated ports have one of 155.87 MHz."""
-    metadata = gbs_metadata(A10_INTERFACE, NLB3)
-    metadata["afu-image"]["clock-frequency-low"] = mhz
-    install_file(bed.folder, "clock.gbs", gbs_of(metadata, raw_bitstream(NLB3)))
-
-
 async def test_a_clock_below_what_a_function_asks_for_is_reported_at_each_start(bed: Bed) -> None:
     bed.add_card(NLB0)
-    install_with_clock(bed, 200)
+    metadata = gbs_metadata(A10_INTERFACE, NLB3)
+    metadata["afu-image"]["clock-frequency-low"] = 200  # simulated ports have 155.87 MHz
+    install_file(bed.folder, "clock.gbs", gbs_of(metadata, raw_bitstream(NLB3)))
     events: list[EventRecord] = []
     for programming in ("prestart", "none"):
         async with bed.running(MODE, events=events, programming=programming):

@@ -48,7 +48,7 @@ def found(folder: Path, check: str, *specs: dict[str, Any]) -> tuple[str, str]:
         text = yaml.safe_dump(document(spec, f"t{number}"))
         (folder / f"types/t{number}.yaml").write_text(text)
     types = {"device_types": folder / "types"} if specs else {}
-    node = Node(settings(folder, PluginMode.NONE, metrics_port=1, **types), [*types])
+    node = Node(settings(folder, mode=PluginMode.NONE, metrics_port=1, **types), [*types])
     result = run_check(check, NODE[check], node)
     return str(result.state), told(result)
 

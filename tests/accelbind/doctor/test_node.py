@@ -32,7 +32,7 @@ def looked(
     folder: Path, mode: PluginMode = PluginMode.AF, only: str = "", **values: Any
 ) -> dict[str, Result]:
     """What comes of the checks of a node, by id."""
-    node = Node(settings(folder, mode, **({"metrics_port": 1} | values)))
+    node = Node(settings(folder, mode=mode, **({"metrics_port": 1} | values)))
     chosen = {name: check for name, check in NODE.items() if name.startswith(only)}
     return {name: run_check(name, check, node) for name, check in chosen.items()}
 
@@ -75,7 +75,7 @@ async def test_a_node_that_is_well_has_no_red_line(short_dir: Path, mode: Plugin
     values: dict[str, Any] = {"cdi_dir": short_dir / "cdi", "units": 2}
     async with (
         KubeletStandIn(short_dir / "k", node_name="n1") as kubelet,
-        running(settings(short_dir, mode, **values), Pods()),
+        running(settings(short_dir, mode=mode, **values), Pods()),
     ):
         await kubelet.until(lambda: [*kubelet.allocatable.values()] == [2])
         ports = short_dir / "ports"
@@ -141,7 +141,7 @@ def test_devices_in_use_are_no_fault_and_given_types_are_read_from_files(short_d
         (short_dir / folder).mkdir(parents=True)
     with plain_port({"/devices": (200, json.dumps(table).encode())}) as port:
         options = settings(
-            short_dir, PluginMode.NONE, metrics_port=port, device_types=short_dir / "types"
+            short_dir, mode=PluginMode.NONE, metrics_port=port, device_types=short_dir / "types"
         )
         assert [*check_devices(Node(options))] == [ok("0 healthy devices")]
         assert Node(options, ["device_types"]).table.devices == ()
