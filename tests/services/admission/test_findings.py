@@ -5,8 +5,8 @@ from typing import Any
 from services.admission.findings import Code, ResourceUse, add_advertised, check, resource_uses
 from services.admission.mutate import Policy
 from services.mappings.accelerator import DEVICE_CLASS
-from services.mappings.index import MappingIndex, build_index
-from services.mappings.model import Rejected, parse
+from services.mappings.index import MappingIndex
+from services.mappings.model import Rejected
 from services.pods.manifests import find_pods
 from services.process.problem import Problem
 from tests.services.building import (
@@ -75,32 +75,28 @@ def test_unusable_mappings_are_found_also_without_a_name() -> None:
 
 def test_clashes_and_repetitions_are_told_apart() -> None:
     objects = [function("x", "af"), region("x"), function("y", "af"), function("y", "region")]
-    known = build_index(map(parse, objects))
-    assert found(known) == [
+    assert found(index(*objects)) == [
         (Code.CLASH, "default", "x"),
         (Code.DUPLICATE, "default", "AcceleratorFunction y"),
     ]
 
 
-def test_requested_names_without_a_mapping_are_found() -> None:
+def test_requested_names_without_a_mapping_and_deprecated_ones_are_found() -> None:
     bad = Rejected("FpgaRegion", "default", "bad", "FpgaRegion default/bad: no good")
-    known = build_index([parse(function("nlb0", "region")), bad])
+    old = deprecated(function("old", "af", afu="0" * 32), "use b")
+    older = deprecated(region("older", interface=STRATIX), "true")
+    known = index(function("nlb0", "region"), old, older, rejected=[bad])
     uses = [use("nlb1"), use("bad"), use(RESOURCE), use("nlb0", "team"), use("nlb1")]
-    uses.append(use(REGION.partition("/")[2]))  # which nlb0 stands for
-    told = [one.text for one in check(known, uses=uses) if one.code is Code.UNMAPPED]
+    uses += [use(REGION.partition("/")[2])]  # which nlb0 stands for
+    told = [one.text for one in check(known, uses=[*uses, use("old"), use("older")])]
     assert sorted(told) == [
+        "FpgaRegion default/bad: no good",
         f"requests {AF_NLB0}, a physical resource that no mapping of the namespace resolves to",
         "requests fpga.intel.com/bad, which can't be used: FpgaRegion default/bad: no good",
         "requests fpga.intel.com/nlb0, which does not exist in the namespace",
-        ("requests fpga.intel.com/nlb1, which does not exist in the namespace; did you mean nlb0?"),
-    ]
-
-
-def test_who_asks_for_a_deprecated_name_is_found() -> None:
-    known = index(deprecated(function("a", "af"), "use b"), deprecated(region("b"), "true"))
-    assert [one.text for one in check(known, uses=[use("a"), use("b")])] == [
-        "requests fpga.intel.com/a, which is deprecated: use b",
-        "requests fpga.intel.com/b, which is deprecated",
+        "requests fpga.intel.com/nlb1, which does not exist in the namespace; did you mean nlb0?",
+        "requests fpga.intel.com/old, which is deprecated: use b",
+        "requests fpga.intel.com/older, which is deprecated",
     ]
 
 

@@ -13,13 +13,7 @@ from hypothesis import strategies as st
 from services.admission import sharing
 from services.pods.pod import Container, ContainerRef
 from services.pods.reasons import ReviewReason
-from tests.services.building import (
-    REGION,
-    Object,
-    container,
-    pod,
-    refused,
-)
+from tests.services.building import REGION, Object, container, pod, refused
 
 LOGICAL = "fpga.intel.com/"
 

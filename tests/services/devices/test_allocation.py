@@ -85,20 +85,11 @@ def test_an_unknown_id_is_refused_with_the_ids_there_are() -> None:
 # Which devices are preferred
 
 
-RESOURCE = "fpga.intel.com/region-ce48969398f05f33946d560708be108a"
-
-Devices = dict[str, Device]
-
-
-def device(number: int, card: str = "region0", node: int | None = 0) -> Device:
-    return Device(id=f"dfl-port.{number}", resource=RESOURCE, card=card, numa_node=node)
-
-
-def rack(*cards: tuple[int | None, int]) -> Devices:
+def rack(*cards: tuple[int | None, int]) -> dict[str, Device]:
     """Cards, each a NUMA node and a number of ports; ports are numbered through."""
     numbers = itertools.count()
     devices = [
-        device(next(numbers), f"region{index}", node)
+        Device(f"dfl-port.{next(numbers)}", REGION, card=f"region{index}", numa_node=node)
         for index, (node, ports) in enumerate(cards)
         for _ in range(ports)
     ]

@@ -31,11 +31,6 @@ def devices_of(
     return dra_devices(offer, inventory, programmed or {}, **options)
 
 
-def one(*cards: Card, programmed: Contents | None = None) -> Attributes:
-    (found,) = devices_of(*cards, programmed=programmed)
-    return found.attributes
-
-
 def of_type(*devices: Device) -> tuple[DraDevice, ...]:
     offer = AdvertisedResources({"r": {each.id: each for each in devices}}, ())
     return dra_devices(offer, Inventory(), {})
@@ -79,8 +74,8 @@ def test_a_region_has_a_function_if_all_its_ports_have_it(
 ) -> None:
     ports = [port(f"dfl-port.{index}", afu, number=index) for index, afu in enumerate(shown)]
     known = {f"dfl-port.{index}": function for index, function in programmed.items()}
-    found = one(card(0, *ports), programmed=known)
-    assert (found["afuID"], found["program"]) == (afu_id, program)
+    (found,) = devices_of(card(0, *ports), programmed=known)
+    assert (found.attributes["afuID"], found.attributes["program"]) == (afu_id, program)
 
 
 NEC = Device(

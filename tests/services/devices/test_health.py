@@ -17,7 +17,6 @@ from services.process.errors import InvalidSettings
 from services.process.problem import Problem
 from tests.services.cards import BAD, NLB0, card, function, port
 
-AFU = "d8424dc4a4a3c413f89e433683f9040b"
 OWN = "afu_id of dfl-port.0"
 
 
@@ -26,10 +25,10 @@ def evaluate_afu(reading: Reading) -> tuple[str, Problem | None]:
 
 
 @pytest.mark.parametrize(
-    "text", [AFU, AFU.upper(), "d8424dc4-a4a3-c413-f89e-433683f9040b", f"  {AFU}\n"]
+    "text", [NLB0, NLB0.upper(), "d8424dc4-a4a3-c413-f89e-433683f9040b", f"  {NLB0}\n"]
 )
 def test_an_id_is_read_in_any_case_with_or_without_dashes(text: str) -> None:
-    assert evaluate_afu(Reading(text)) == (AFU, None)
+    assert evaluate_afu(Reading(text)) == (NLB0, None)
 
 
 CRASHED = "afu_id of dfl-port.0 is all f: the card's firmware has crashed"

@@ -23,14 +23,10 @@ def node(tmp_path: Path) -> OfsNode:
     return made
 
 
-def of_cards_page() -> str:
-    page = (REPOSITORY / "docs/cards.md").read_text()
-    return page.partition("```yaml\n")[2].partition("```")[0]
-
-
 def test_the_type_in_the_guide_serves_a_card_without_region(node: OfsNode, tmp_path: Path) -> None:
+    page = (REPOSITORY / "docs/cards.md").read_text()
     types = Types(tmp_path / "types", node.root)
-    types.write("c6100.yaml", of_cards_page())
+    types.write("c6100.yaml", page.partition("```yaml\n")[2].partition("```")[0])
     served, *others = types.scan().devices
     assert (served.id, served.resource) == ("0000-b1-00-5", "device.accelbind.dev/he-mem")
     assert served.healthy

@@ -12,11 +12,7 @@ import yaml
 from services.devices.health import Reading
 from services.devices.model import Value
 from services.devices.nodes import FoundNode
-from services.devices.types.build import (
-    Matched,
-    attribute_value,
-    make_devices,
-)
+from services.devices.types.build import Matched, attribute_value, make_devices
 from services.devices.types.model import Attribute
 from services.devices.types.node_source import NodeSource
 from services.devices.types.parsing import InvalidType
