@@ -9,8 +9,10 @@ from services.devices.resources import AdvertisedResources
 from services.process.errors import NotAllowed
 from tests.services.cards import AF_NLB0, REGION, UNIT, advertise, card, port
 
-AF_VARIABLE = "ACCELBIND_AF_CE4_D84_ZKIWK5JWXZOUBVYHCL4QITHCTCSKO8QT_J5DNOP5BAS"
-REGION_VARIABLE = "ACCELBIND_REGION_CE48969398F05F33946D560708BE108A"
+VARIABLES = {
+    AF_NLB0: "ACCELBIND_AF_CE4_D84_ZKIWK5JWXZOUBVYHCL4QITHCTCSKO8QT_J5DNOP5BAS",
+    REGION: "ACCELBIND_REGION_CE48969398F05F33946D560708BE108A",
+}
 
 
 def tree(mode: PluginMode) -> AdvertisedResources:
@@ -45,13 +47,11 @@ def test_a_container_gets_the_nodes_and_variables_of_its_devices(
     mode: PluginMode, resource: str, ids: str, addresses: str, names: str
 ) -> None:
     listed = ",".join(f"0000:{each}" for each in addresses.split())
-    variable = AF_VARIABLE if mode is AF else REGION_VARIABLE
     once = ",".join(dict.fromkeys(ids.split()))
     units = dict.fromkeys(("ACCELERATOR_UNITS", "ACCELERATOR_DEVICES"), once)
-    given_ = allocate(tree(mode).resources[resource], ids.split())
-    envs = {variable: listed} if addresses else units
-    assert given_ == ContainerAllocation(envs=envs, nodes=nodes(*names.split()))
-    assert given_.cdi_devices == ()
+    envs = {VARIABLES[resource]: listed} if addresses else units
+    made = allocate(tree(mode).resources[resource], ids.split())
+    assert made == ContainerAllocation(envs=envs, nodes=nodes(*names.split()), cdi_devices=())
 
 
 def test_two_devices_whose_nodes_would_have_one_path_are_refused() -> None:

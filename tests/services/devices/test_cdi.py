@@ -218,7 +218,9 @@ def test_a_wrong_file_is_replaced(tmp_path: Path, found: bytes | Callable[[Path]
     assert (tmp_path / NAME).stat().st_mode & 0o777 == 0o644
 
 
-def test_a_folder_or_file_in_the_way_is_reported(tmp_path: Path) -> None:
+def test_what_is_in_the_way_is_reported_and_an_empty_folder_removed(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "cdi" / NAME / "somebody's").mkdir(parents=True)
     (tmp_path / "file").touch()
     for folder, content, verb in (
@@ -232,9 +234,6 @@ def test_a_folder_or_file_in_the_way_is_reported(tmp_path: Path) -> None:
     for folder in ("none", "file"):
         assert CdiFolder(tmp_path / folder, NAME).write(b"") == CdiWrite(), "it isn't there"
     assert not (tmp_path / "none").exists()
-
-
-def test_an_empty_folder_in_its_place_is_removed(tmp_path: Path) -> None:
-    (tmp_path / NAME).mkdir()
-    assert CdiFolder(tmp_path, NAME).write(b"") == CdiWrite(changed=True)
-    assert names(tmp_path) == []
+    (tmp_path / "empty" / NAME).mkdir(parents=True)
+    assert CdiFolder(tmp_path / "empty", NAME).write(b"") == CdiWrite(changed=True)
+    assert names(tmp_path / "empty") == []

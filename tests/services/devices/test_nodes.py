@@ -4,7 +4,6 @@ import pytest
 
 from services.devices.model import DeviceNode
 from services.devices.nodes import (
-    DENIED,
     SETTINGS,
     FoundNode,
     Number,
@@ -17,12 +16,6 @@ from services.devices.nodes import (
     is_name,
 )
 from services.process.problem import Problem
-
-
-def found(name: str, number: Number | None, subsystem: str) -> FoundNode:
-    """A node that is at its place."""
-    return FoundNode(name, number, subsystem)
-
 
 BY_SUBSYSTEM = (
     *("mem", "block", "scsi_generic", "bsg", "nvme", "nvme-generic", "mtd", "msr", "tpm", "tpmrm"),
@@ -51,7 +44,7 @@ OTHER = (243, 1)
 def test_denied_nodes_are_denied(subsystem: str, number: Number, name: str) -> None:
     refusal = denial(subsystem, number, name)
     assert "never handed out: " in refusal or "handed out with --allow-nodes=" in refusal
-    answer = check_node(found(name, number, subsystem))
+    answer = check_node(FoundNode(name, number, subsystem))
     assert isinstance(answer, Problem)
     assert answer.code == "node-denied"
 
@@ -66,10 +59,15 @@ def test_denied_nodes_are_denied(subsystem: str, number: Number, name: str) -> N
         ("tty", (188, 0), "ttyUSB0"),
         ("ve", (238, 0), "ve0"),
         ("usb", (189, 5), "bus/usb/001/006"),
+        # of class misc what is listed
+        ("misc", (10, 229), "fuse"),
+        ("misc", (10, 122), "mali0"),
+        ("", (10, 229), "fuse"),
+        ("tty", (10, 99), "x"),
     ],
 )
 def test_others_are_given_as_sysfs_has_them(subsystem: str, number: Number, name: str) -> None:
-    answer = check_node(found(name, number, subsystem), permissions="r")
+    answer = check_node(FoundNode(name, number, subsystem), permissions="r")
     assert answer == DeviceNode(name, "r", number)
 
 
@@ -117,33 +115,8 @@ def test_the_node_has_to_be_the_device() -> None:
 def test_uevents_describe_nodes(uevent: str, described: tuple[str, Number | None]) -> None:
     assert described_node(uevent) == described
     name, number = described
-    missing = check_node(found(name, number, ""))
+    missing = check_node(FoundNode(name, number, ""))
     assert isinstance(missing, Problem) is (number is None)
-
-
-def test_each_kind_of_denied_node_says_why() -> None:
-    assert denial("dax", OTHER, "x").endswith(f": {DENIED[0].why}")
-    assert denial("input", OTHER, "x") == (
-        "nodes of input are handed out with --allow-nodes=input only: they show what people type,"
-        " on every keyboard"
-    )
-
-
-@pytest.mark.parametrize(
-    ("subsystem", "number", "name"),
-    [
-        ("misc", (10, 229), "fuse"),
-        ("misc", (10, 200), "net/tun"),
-        ("misc", (10, 232), "kvm"),
-        ("misc", (10, 122), "mali0"),
-        ("", (10, 229), "fuse"),
-        ("tty", (10, 99), "x"),
-    ],
-)
-def test_of_class_misc_what_is_listed_is_handed_out(
-    subsystem: str, number: Number, name: str
-) -> None:
-    assert denial(subsystem, number, name) == ""
 
 
 @pytest.mark.parametrize("subsystem", ["misc", ""])

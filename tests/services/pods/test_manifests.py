@@ -16,14 +16,7 @@ TEMPLATE: dict[str, Any] = {"spec": {"containers": [{"name": "app"}]}}
         ({"kind": "PodTemplate", "template": TEMPLATE}, "PodTemplate"),
         *[
             ({"kind": kind, "metadata": {"name": "n"}, "spec": {"template": TEMPLATE}}, f"{kind} n")
-            for kind in (
-                "DaemonSet",
-                "Deployment",
-                "Job",
-                "ReplicaSet",
-                "ReplicationController",
-                "StatefulSet",
-            )
+            for kind in ["DaemonSet", "Deployment", "Job", "ReplicaSet", "StatefulSet"]
         ],
         ({"kind": "CronJob", "spec": {"jobTemplate": {"spec": {"template": TEMPLATE}}}}, "CronJob"),
         ({"kind": "List", "items": [{"kind": "Pod"} | TEMPLATE]}, "Pod"),
