@@ -37,21 +37,12 @@ def pod(
     more: dict[str, Any] | None = None,
 ) -> bytes:
     container = {"name": "c", "image": "i", "env": env}
-    spec: dict[str, Any] = {
-        "nodeName": node,
-        "containers": [{"name": "other", "env": variables((INTERFACE, Z))}],
-    }
-    if init:
-        spec["initContainers"] = [container]
-    else:
-        spec["containers"].append(container)
-    return json.dumps(
-        {
-            "kind": "Pod",
-            "metadata": {"uid": uid, "name": "p"} | (metadata or {}),
-            "spec": spec | (more or {}),
-        }
-    ).encode()
+    other = {"name": "other", "env": variables((INTERFACE, Z))}
+    listed = {"containers": [other], "initContainers": [container]}
+    spec = listed if init else {"containers": [other, container]}
+    described = {"uid": uid, "name": "p"} | (metadata or {})
+    made = {"metadata": described, "spec": {"nodeName": node} | spec | (more or {})}
+    return json.dumps(made).encode()
 
 
 def read(body: bytes | None, container: str = "c") -> WantedFunctions:

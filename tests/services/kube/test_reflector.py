@@ -45,10 +45,6 @@ def later_pages(request: Request) -> bool:
     return "continue" in request.query
 
 
-def of_functions(request: Request) -> bool:
-    return lists(request) and request.path.endswith(FUNCTIONS.plural)
-
-
 async def test_thousands_of_mappings_are_read_in_pages_while_other_tasks_run(
     tmp_path: Path,
 ) -> None:
@@ -133,7 +129,9 @@ async def test_a_list_without_end_is_given_up_and_changes_nothing(
     async with watching(tmp_path, STEADY_AT_ONCE) as (server, source):
         server.put_function("x")
         await until(lambda: names(source) == {"x"})
-        with server.faults.answering(next_page, matches=of_functions):
+        with server.faults.answering(
+            next_page, matches=lambda each: lists(each) and each.path.endswith(FUNCTIONS.plural)
+        ):
             server.send_line(b"not JSON\n")
             await until(lambda: "too many bytes or objects" in source.error)
             assert 5 < longest < 20
@@ -289,10 +287,6 @@ TIMING = WatchTiming(watch=30.0)
 ALL_KINDS = [FUNCTIONS.plural, ACCELERATORS.plural, REGIONS.plural]
 
 
-def error_line(code: int, text: str) -> bytes:
-    return event_line("ERROR", encode(StatusError(code, text).status()))
-
-
 async def test_a_watch_that_never_ends_is_cut_counted_logged_once_and_followed_by_a_list(
     tmp_path: Path,
 ) -> None:
@@ -302,13 +296,11 @@ async def test_a_watch_that_never_ends_is_cut_counted_logged_once_and_followed_b
             await asyncio.sleep(0.05)  # the moment between two bytes
             yield b"x"
 
-    def hang(_request: Request) -> Response:
-        return Response(200, stream=stream())
-
     timing = WatchTiming(first=0.01, longest=0.02, steady=0.5, watch=1.0, grace=0.1)
     async with MappingServer(tmp_path) as server:
         server.put_function("deleted")
-        with server.faults.answering(hang, matches=watches), capture_logs() as logs:
+        hanging = server.faults.answering(lambda _: Response(200, stream=stream()), matches=watches)
+        with hanging, capture_logs() as logs:
             async with following(server, timing) as source:
                 await until(lambda: names(source) == {"deleted"})
                 server.drop("AcceleratorFunction", "deleted")
@@ -326,8 +318,8 @@ async def test_watches_that_work_again_are_logged_once_and_clear_the_error(
     time = FakeTime()
     with capture_logs() as logs:
         async with watching(tmp_path, time.timing()) as (server, source):
-            fault = Response(200, error_line(500, "a fault"))
-            with server.faults.answering(lambda _: fault, matches=watches):
+            fault = event_line("ERROR", encode(StatusError(500, "a fault").status()))
+            with server.faults.answering(lambda _: Response(200, fault), matches=watches):
                 server.end_watches()
                 await until(lambda: server.list_count() > 3)
                 assert "500" in source.error

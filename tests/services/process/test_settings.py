@@ -50,13 +50,6 @@ def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
-@pytest.fixture
-def environ(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """The variables of a case."""
-    for name, value in request.param.items():
-        monkeypatch.setenv(name, value)
-
-
 def of(**flags: object) -> Sample:
     return load(Sample, CERT | flags)
 
@@ -98,7 +91,7 @@ def test_other_texts_than_times_are_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "environ", "wanted"),
+    ("flags", "variables", "wanted"),
     [
         (CERT | {"port": "70000"}, {}, "--port: must be at most 65535"),
         (CERT | {"interval": "1ms"}, {}, "--interval: must be at least 50ms"),
@@ -107,12 +100,15 @@ def test_other_texts_than_times_are_refused(text: str) -> None:
         ({}, {}, "--tls-cert is required"),
         (CERT | {"node_name": "a b"}, {}, "--node-name: a node's name has no blanks"),
     ],
-    indirect=["environ"],
 )
-@pytest.mark.usefixtures("environ")
 def test_a_value_that_does_not_fit_is_told_with_who_gave_it(
-    flags: dict[str, object], wanted: str
+    monkeypatch: pytest.MonkeyPatch,
+    flags: dict[str, object],
+    variables: dict[str, str],
+    wanted: str,
 ) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
     assert refusal(flags).startswith(wanted)
 
 

@@ -39,10 +39,9 @@ class Bench:
         self.driver, self.state = driver, folder / "state"
         self.rack = Rack(folder / "root")
         self.stand_in = DriverStandIn(self.rack.root)
-        self.programmer = self.made(lock_seconds=0.1)
-
-    def made(self, **options: Any) -> Programmer:
-        return Programmer(self.rack.root, self.state, **{"calls": SimulatedCalls(), **options})
+        self.programmer = Programmer(
+            self.rack.root, self.state, calls=SimulatedCalls(), lock_seconds=0.1
+        )
 
     def card(self, **spec: Any) -> str:
         return self.rack.add_card(CardSpec(self.driver, **spec))
@@ -75,13 +74,6 @@ class Bench:
 @pytest.fixture
 def bench(driver: str, short_dir: Path) -> Iterator[Bench]:
     made = Bench(short_dir, driver)
-    with made.stand_in:
-        yield made
-
-
-@pytest.fixture
-def dfl(short_dir: Path) -> Iterator[Bench]:
-    made = Bench(short_dir, "dfl")
     with made.stand_in:
         yield made
 
@@ -166,27 +158,27 @@ def test_a_port_without_a_written_record_is_programmed_again(
     assert len(bench.stand_in.programmed) == 2
 
 
-def test_a_card_that_somebody_works_on_is_busy(dfl: Bench) -> None:
-    address = dfl.card()
-    with card_lock(dfl.state / "locks", address, seconds=1):
-        for call in (dfl.programmer.reset, lambda _: dfl.ensure()):
+def test_a_card_that_somebody_works_on_is_busy(bench: Bench) -> None:
+    address = bench.card()
+    with card_lock(bench.state / "locks", address, seconds=1):
+        for call in (bench.programmer.reset, lambda _: bench.ensure()):
             with pytest.raises(DeviceBusy, match=f"card {address} is busy"):
-                call(dfl.port)
-    assert dfl.done == []
+                call(bench.port)
+    assert bench.done == []
 
 
-def test_a_port_that_must_be_left_alone_is_so_once_the_card_is_free(dfl: Bench) -> None:
+def test_a_port_that_must_be_left_alone_is_so_once_the_card_is_free(bench: Bench) -> None:
     """A container may get it while somebody else works on the card."""
-    address = dfl.card()
+    address = bench.card()
 
     def require(inventory: Inventory) -> None:
         (card,) = inventory.cards
-        with card_lock(dfl.state / "locks", card.address, seconds=0):
+        with card_lock(bench.state / "locks", card.address, seconds=0):
             pytest.fail("the card is not locked")
 
     with pytest.raises(DeviceBusy, match=f"card {address} is busy"):
-        dfl.programmer.ensure(dfl.port, image(), require=require)
-    assert (dfl.done, dfl.unfinished) == ([], frozenset())
+        bench.programmer.ensure(bench.port, image(), require=require)
+    assert (bench.done, bench.unfinished) == ([], frozenset())
 
 
 @pytest.mark.parametrize(
@@ -199,11 +191,11 @@ def test_a_port_that_must_be_left_alone_is_so_once_the_card_is_free(dfl: Bench) 
         (Fault.FME_NODE_MISSING, "there is no /dev/"),
     ],
 )
-def test_a_card_that_can_not_be_programmed_says_why(dfl: Bench, fault: Fault, words: str) -> None:
-    dfl.card(faults=(fault,))
-    dfl.refused(words)
-    assert dfl.stand_in.programmed == []
-    assert dfl.unfinished == frozenset()
+def test_a_card_that_can_not_be_programmed_says_why(bench: Bench, fault: Fault, words: str) -> None:
+    bench.card(faults=(fault,))
+    bench.refused(words)
+    assert bench.stand_in.programmed == []
+    assert bench.unfinished == frozenset()
 
 
 def test_the_clock_of_a_function_that_is_there_is_checked_again(bench: Bench) -> None:

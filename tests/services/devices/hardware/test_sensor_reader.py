@@ -77,11 +77,8 @@ def test_missing_and_garbled_sensors_are_left_out(tmp_path: Path, driver: str) -
     write(rack.root / names["function"] / "aer_dev_nonfatal", "\n")
     found = the_one(tmp_path)
     assert (found.temperatures, found.powers) == ((), ())
-    assert {each.name for each in found.registers} == {
-        "fme_errors",
-        "catfatal_errors",
-        "nonfatal_errors",
-    }
+    left = {f"{kind}_errors" for kind in ("fme", "catfatal", "nonfatal")}
+    assert {each.name for each in found.registers} == left
     assert found.bus_errors == BusErrors(correctable=0)
     shutil.rmtree(engine / "errors")
     assert the_one(tmp_path).registers == ()
@@ -163,12 +160,6 @@ def test_sensors_of_a_controller_under_the_out_of_tree_driver_are_found(tmp_path
         write(bus / f"sensor{number}/type", f"{kind}\n")
         write(bus / f"sensor{number}/value", f"{value}\n")
     found = the_one(tmp_path)
-    assert [(each.label, each.value) for each in found.temperatures] == [
-        ("thermal_mgmt", 38.0),
-        ("Board Temperature", 33.5),
-        ("sensor3", 40.0),
-    ]
-    assert [(each.label, each.value) for each in found.powers] == [
-        ("power_mgmt", 23.0),
-        ("Board Power", 58.9),
-    ]
+    board = Gauge("Board Temperature", 33.5)
+    assert found.temperatures == (Gauge("thermal_mgmt", 38.0), board, Gauge("sensor3", 40.0))
+    assert found.powers == (Gauge("power_mgmt", 23.0), Gauge("Board Power", 58.9))
