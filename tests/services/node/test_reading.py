@@ -41,6 +41,7 @@ class Node:
         types = Types(folder / "types", self.rack.root)
         types.write("t.yaml", json.dumps(document({"match": [{"class": {"name": "ve"}}]})))
         self.answers: list[Holders | None] = []
+        self.holders: Holders = {}
         self.registry = CollectorRegistry()
         self.metrics = NodeMetrics(self.registry)
         self.calls = BlockingCalls(max_threads=8)

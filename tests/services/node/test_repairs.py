@@ -190,6 +190,7 @@ class RepairedNode:
         self.rack = rack
         self.state = NodeState(rules or Rules(PluginMode.REGION, programs=True))
         self.away = ""
+        self.holders: Holders = {}
         self.enabled: list[str] = []
         self.refusal: Exception | None = None
         self.driver = Driver()
