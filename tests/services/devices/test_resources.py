@@ -125,13 +125,6 @@ def test_in_bdf_mode_a_new_port_never_gets_the_id_of_another() -> None:
     }
 
 
-def test_in_bdf_mode_a_port_without_pci_function_is_not_offered() -> None:
-    bare = replace(card(0), pci=None, ports=(port("dfl-port.0"), port("dfl-port.1", number=1)))
-    made = offer(BDF, bare)
-    assert made.resources == {}
-    assert [reasons(each) for each in made.not_offered] == [["no-pci-address"]] * 2
-
-
 # Virtual functions
 
 
@@ -195,12 +188,7 @@ NEITHER = with_engine_problem(card(0, port("dfl-port.0", "", AFU_GONE, BAD)), ID
 NO_FUNCTION = with_engine_problem(
     replace(NO_AFU, pci=None, ports=(replace(NO_AFU.ports[0], pci=None),)), ID_GONE, interface=""
 )
-ENGINE_REASONS = (
-    "interface-id-all-f",
-    "interface-id-unreadable",
-    "interface-id-empty",
-    "fme-errors",
-)
+ENGINE_REASONS = ("interface-id-all-f", "interface-id-empty", "fme-errors")
 
 
 @pytest.mark.parametrize(

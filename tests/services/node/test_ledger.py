@@ -125,11 +125,9 @@ def test_a_share_of_another_number_of_replicas_is_given_to_nobody_else(
 
 
 def test_devices_of_claims_may_be_other_resources() -> None:
-    found = replace(world(Inventory((card(0),))), holders={(f"{AF_NLB0}-x", "dfl-port.0"): CLAIM})
+    holders = {(f"{AF_NLB0}-x", "dfl-port.0"): (Holder("ns", "", "", claim="c"),)}
+    found = replace(world(Inventory((card(0),))), holders=holders)
     assert [each.healthy for each in step(Ledger(), found, 0).offer.devices()] == [True]
-
-
-CLAIM = (Holder("ns", "", "", claim="c"),)
 
 
 # Cards that are worked on

@@ -5,6 +5,7 @@ A `Barrier` knows which paths hang; a `Scanner` gets its files from it.
 
 import re
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from services.devices.hardware.sysfs import Sysfs
@@ -19,7 +20,7 @@ class Barrier:
         self._closed: dict[str, threading.Event] = {}
 
     def hang(self, part: str) -> None:
-        """Have every look hang in which this pattern is found: `read …`, `list …`, `look at …`."""
+        """Have every look hang in which this pattern is found."""
         self._closed[part] = threading.Event()
 
     def release(self, part: str) -> None:
@@ -38,24 +39,26 @@ class Barrier:
 
     def files(self, root: Path) -> Sysfs:
         """The files of a root, behind this barrier."""
-        return _Files(root, self)
+        return WatchedFiles(root, self)
 
 
-class _Files(Sysfs):
-    def __init__(self, root: Path, barrier: Barrier) -> None:
+class WatchedFiles(Sysfs):
+    """Files that announce each look at them: `read …`, `list …`, `look at …`."""
+
+    def __init__(self, root: Path, announce: Callable[[str], None]) -> None:
         super().__init__(root)
-        self._barrier = barrier
+        self._announce = announce
 
     def read(self, path: str) -> Reading:
-        self._barrier(f"read {path}")
+        self._announce(f"read {path}")
         return super().read(path)
 
     def names(self, path: str) -> list[str]:
-        self._barrier(f"list {path}")
+        self._announce(f"list {path}")
         return super().names(path)
 
     def node_problem(self, name: str) -> Problem | None:
-        self._barrier(f"look at /dev/{name}")
+        self._announce(f"look at /dev/{name}")
         return super().node_problem(name)
 
 

@@ -2,12 +2,12 @@ import errno
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from services.devices.hardware.scan import Scanner, scan
-from services.devices.hardware.sysfs import Sysfs
 from services.devices.model import Card, Inventory, PluginMode
 from services.devices.resources import AdvertisedResources
 from services.process.blocking import BlockingCalls
@@ -15,7 +15,7 @@ from services.process.problem import Problem
 from simulator.card_faults import Fault
 from simulator.cards import NLB0, NLB3, CardSpec, Rack, lay_out
 from tests.services.cards import advertise
-from tests.services.devices.hardware.blocking import Barrier, threads
+from tests.services.devices.hardware.blocking import Barrier, WatchedFiles, threads
 from tests.support import eventually
 
 
@@ -35,22 +35,17 @@ def test_a_register_that_is_garbled_is_only_a_remark(tmp_path: Path) -> None:
     assert card.ports[0].problems == ()
 
 
-def scan_with(root: Path, listing: Callable[[str], None]) -> Inventory:
-    """Scan while something happens at each listing of a folder."""
-
-    class Files(Sysfs):
-        def names(self, path: str) -> list[str]:
-            listing(path)
-            return super().names(path)
-
-    return Scanner(root, BlockingCalls(), files=Files).scan_sync()
+def scan_with(root: Path, announce: Callable[[str], None]) -> Inventory:
+    """Scan while something happens at each look at a file."""
+    files = partial(WatchedFiles, announce=announce)
+    return Scanner(root, BlockingCalls(), files=files).scan_sync()
 
 
 def test_a_card_whose_folder_does_not_answer_is_told_and_hides_nothing(tmp_path: Path) -> None:
     rack = lay_out(tmp_path, [CardSpec("dfl"), CardSpec("dfl")])
 
-    def fail(folder: str) -> None:
-        if folder.endswith("/region0"):
+    def fail(look: str) -> None:
+        if look.startswith("list ") and look.endswith("/region0"):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     broken, good = scan_with(tmp_path, fail).cards
@@ -93,8 +88,8 @@ def test_the_first_usable_region_of_an_engine_stands_for_all(tmp_path: Path) -> 
 def test_a_card_that_vanishes_while_it_is_read_is_not_there(tmp_path: Path) -> None:
     rack = lay_out(tmp_path, [CardSpec("dfl"), CardSpec("dfl")])
 
-    def vanish(folder: str) -> None:
-        if folder.endswith("/region0"):
+    def vanish(look: str) -> None:
+        if look.startswith("list ") and look.endswith("/region0"):
             rack.remove_card(rack.addresses[0])
 
     assert [card.name for card in scan_with(tmp_path, vanish).cards] == ["region2"]
