@@ -24,8 +24,6 @@ from tests.services.cards import (
 AF, UNITS, BDF = PluginMode.AF, PluginMode.UNITS, PluginMode.BDF
 REGIONS = (PluginMode.REGION, PluginMode.REGIONDEVEL)
 CARD_MODES = (AF, *REGIONS, BDF)
-OTHER = "bfac4d851ee856fe8c95865ce1bbaa2d"
-AF_OTHER = "fpga.intel.com/af-bfa.d84.v6xNhR7oVv6MlYZc4buqLdhCTcSko8QT-J5DNoP5BAs"
 AF_NLB3 = "fpga.intel.com/af-ce4.f7d.zkiWk5jwXzOUbVYHCL4QivffQFy9es9yIvFEsLk6zRg"
 AFU_GONE = Problem("afu-id-missing", "dfl-port.0 has no afu_id")
 AFU_EMPTY = Problem("afu-id-empty", "afu_id of dfl-port.0 is empty")
@@ -222,6 +220,7 @@ def test_a_device_is_unhealthy_for_the_reasons_that_count_in_its_mode(
         devices = [each for each in (*made.devices(), *made.not_offered) if each.card == "region0"]
         assert [reasons(each) for each in devices] == expected
         assert [each.healthy for each in made.devices() if each.card == "region2"] == [True]
+        assert made.resources.keys() <= {AF_NLB0, REGION, UNIT}
 
 
 # What was is kept
@@ -243,14 +242,12 @@ ELSEWHERE = function("0000:af:00.0")
         # Another card of the same name does not inherit, nor does another name at no address.
         (card(0), card(0, port("dfl-port.0", "", AFU_EMPTY), pci=ELSEWHERE), {AF_NLB0: OTHERS}),
         (card(0), replace(unreadable(card(0)), pci=ELSEWHERE), {AF_NLB0: OTHERS}),
-        (card(0), replace(unreadable(card(7)), pci=None), {AF_NLB0: OTHERS}),
-        # Another function or interface is another resource.
+        # Another function is another resource.
         (
             card(0),
             card(0, port("dfl-port.0", NLB3)),
             {AF_NLB3: [("dfl-port.0", True)], AF_NLB0: OTHERS},
         ),
-        (card(0), card(0, interface=OTHER), {AF_OTHER: [("dfl-port.0", True)], AF_NLB0: OTHERS}),
         # A device that is there is not carried over as well.
         (
             card(0),

@@ -42,7 +42,6 @@ def annotated(value: object) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("obj", "problem"),
     [
-        (of(), ""),
         (annotated("true"), ""),
         (function("f", "af") | {"status": {"any": 1}}, ""),
         ({"kind": "FpgaRegion", "metadata": {}}, ""),  # that it has no spec is another finding
@@ -52,7 +51,6 @@ def annotated(value: object) -> dict[str, Any]:
         (of(runtimeClassName=None, env=None, target={"resource": "a/x", "count": None}), ""),
         (of(alsoRequest=[{"resource": "a/y", "count": None, "per": None}]), ""),
         (of(alsoRequest=[None]), "spec.alsoRequest[0]: Expected `object`, got `null`"),
-        (of(nothing=None), 'there is no field "spec.nothing"'),
         (of(nodeselector={}), 'there is no field "spec.nodeselector"'),
         (of(alsoRequest=[{"resource": "a/y", "of": 1}]), 'no field "spec.alsoRequest[0].of"'),
         (of(nodeSelector={"any": ""}) | {"sepc": {}}, 'there is no field "sepc"'),

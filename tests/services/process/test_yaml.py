@@ -64,7 +64,6 @@ def test_a_marker_inside_a_block_scalar_is_one_unless_it_is_indented() -> None:
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("a: &x 1\nb: *x\n", {"a": 1, "b": 1}),
         ("a: &x [1]\nb: {c: *x}\n", {"a": [1], "b": {"c": [1]}}),
         ("a: &x 8080\n*x : b\n", {"a": 8080, "8080": "b"}),
         ("a: &x {b: 1, c: 2}\nd: {<<: *x, c: 3}\n", {"a": {"b": 1, "c": 2}, "d": {"b": 1, "c": 3}}),
@@ -72,7 +71,6 @@ def test_a_marker_inside_a_block_scalar_is_one_unless_it_is_indented() -> None:
         ("b: 2\n<<: {a: 1, b: 1}\n", {"a": 1, "b": 1}),
         ("<<: [{a: 1}, {a: 2, b: 2}]\n", {"a": 1, "b": 2}),
         ("<<: {a: 1}\n<<: {b: 2}\n", {"a": 1, "b": 2}),
-        ("<<: {a: [1, {b: 2}]}\n", {"a": [1, {"b": 2}]}),
         ("!!merge <<: {a: 1}\nb: 2\n", {"a": 1, "b": 2}),
         ("'<<': 1\n", {"<<": 1}),
         ("a: <<\n", {"a": "<<"}),
@@ -92,7 +90,6 @@ def test_aliases_and_merge_keys_are_those_of_kubectl(text: str, value: object) -
         ("a: &x 1\nb: &x 2\n", 2, "not YAML: found duplicate anchor"),
         ("\n&x [*x]\n", 2, "it nests more than 100"),
         ("a:\n? [1]\n: b\n", 2, "a key has to be a text"),
-        ("a: 1\n<<: 1\n", 2, "<< needs a mapping, or a list of mappings"),
         ("a: &x 1\n<<: [*x]\n", 2, "<< needs a mapping, or a list of mappings"),
         ("<<: {a: 1}\na: 1\na: 2\n", 3, "'a' is set twice"),
         (f"a: &x {'[' * 60}{']' * 60}\nb: {'[' * 60}*x{']' * 60}\n", 1, "it nests more than 100"),
@@ -120,7 +117,6 @@ def laughing(name: str) -> str:
         laughing("a"),
         f"a: &x {'l' * 1000}\nb: [{', '.join(['*x'] * 2000)}]\n",
         "a: &s llllllll\n" + f"b: &x [{', '.join(['*s'] * 999)}]\nc: [{', '.join(['*x'] * 999)}]",
-        f"a: &x {[*range(200)]}\nb: [{', '.join(['*x'] * 999)}]",
         f"a: &x {{k{'l' * 1000}: 1}}\nb: {{<<: [{', '.join(['*x'] * 2000)}]}}",
     ],
 )
@@ -138,9 +134,7 @@ BOM = "\ufeff"
 @pytest.mark.parametrize(
     "text",
     [
-        f"{BOM}a: 1\n---\n{BOM}b: 2\n",
         f"{BOM}---\r\na: 1\r\n---\r\nb: 2\r\n",
-        f"{BOM}---\na: 1\n{BOM}---\nb: 2\n",
         f"a: 1\n---\n\n# x\n{BOM}b: 2\n",
         f"a: 1\n---\n{BOM}# x\nb: 2\n",
     ],

@@ -69,21 +69,17 @@ def test_ports_on_virtual_functions_belong_to_the_engine_of_their_physical_one()
 @pytest.mark.parametrize(
     ("wanted", "regions", "work"),
     [
-        ([NLB0], [(NLB0,)], {}),
         ([NLB3], [(NLB0,)], {"dfl-port.00": NLB3}),
         ([NLB0], [("",)], {"dfl-port.00": NLB0}),  # nobody knows what is in it
         ([NLB0], [(NLB0, NLB0)], {}),
         ([NLB0], [(NLB0, NLB3)], {"dfl-port.01": NLB0}),
-        ([NLB0], [(NLB3, NLB0)], {"dfl-port.00": NLB0}),
         ([NLB0], [(NLB3, DMA)], {"dfl-port.00": NLB0, "dfl-port.01": NLB0}),
-        ([NLB0], [(NLB0, "")], {"dfl-port.01": NLB0}),
         # A region keeps what it has, whatever the order.
         ([NLB0, NLB3], [(NLB3,), (NLB0,)], {}),
         ([NLB0, NLB3], [(NLB0,), (NLB0,)], {"dfl-port.10": NLB3}),
         # One with two functions leaves the other one to who has only that.
         ([NLB0, NLB3], [(NLB0, NLB3), (NLB0,)], {}),
         # A port of another region's function stays: the container wants it too.
-        ([NLB0, NLB3], [(NLB0, NLB3), (NLB0, NLB3)], {}),
         ([NLB0, NLB3], [(NLB0, NLB3), (NLB3,)], {}),
         # The port that must be programmed anyway gets the function that is missing.
         ([NLB0, NLB3], [(NLB0, DMA), (NLB0, NLB0)], {"dfl-port.01": NLB3}),
