@@ -7,8 +7,9 @@ ResourceSlice has a device.
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
+from accelbind.lists import Json, part
 from accelbind.published import CLASSES, SLICES
 from services.devices.dra import API_VERSION
 from services.kube.client import ClusterClient, segment
@@ -16,8 +17,6 @@ from services.kube.lists import MAX_SURVEY, list_objects
 from services.mappings.accelerator import CLAIM_TEMPLATE, DEVICE_CLASS
 from services.mappings.index import MappingIndex
 from services.process.text import listing, plain
-
-Json: TypeAlias = dict[str, Any]
 
 TEMPLATE: Final = "ResourceClaimTemplate"
 _UNCERTAIN: Final = re.compile(r"\|\||!|\?")
@@ -82,10 +81,10 @@ def read_claim_objects(
                 *map(classes_of, requests_of(each))
             ]
             for each in templates
-            if (about := _part(each, "metadata"))
+            if (about := part(each, "metadata"))
         },
         {
-            str(_part(each, "metadata").get("name")): frozenset(
+            str(part(each, "metadata").get("name")): frozenset(
                 driver
                 for text in selectors_of(each)
                 if not _UNCERTAIN.search(text)
@@ -96,7 +95,7 @@ def read_claim_objects(
         frozenset(
             str(spec.get("driver"))
             for each in slices
-            if (spec := _part(each, "spec")) and spec.get("devices")
+            if (spec := part(each, "spec")) and spec.get("devices")
         ),
     )
 
@@ -139,7 +138,7 @@ async def list_claim_objects(
 
 def requests_of(template: Json) -> list[Json]:
     """The requests of a template's claims."""
-    devices = _part(_part(_part(template, "spec"), "spec"), "devices")
+    devices = part(template, "spec", "spec", "devices")
     return devices.get("requests") or []
 
 
@@ -152,10 +151,5 @@ def classes_of(request: Json) -> list[str]:
 
 def selectors_of(item: Json) -> Iterator[str]:
     """Yield the CEL expressions of a class."""
-    for each in _part(item, "spec").get("selectors") or ():
-        yield str(_part(each, "cel").get("expression"))
-
-
-def _part(item: Json, name: str) -> Json:
-    part = item.get(name)
-    return part if isinstance(part, dict) else {}
+    for each in part(item, "spec").get("selectors") or ():
+        yield str(part(each, "cel").get("expression"))

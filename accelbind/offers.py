@@ -7,10 +7,11 @@ claims have. A class is not evaluated: its devices are at most those of the driv
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from accelbind.claim_objects import ClaimObjects, read_claim_objects, templates_path
-from accelbind.fleet.reading import CLAIMS, Reader, number_of
+from accelbind.fleet.reading import CLAIMS, number_of
+from accelbind.lists import Json, Reader
 from accelbind.published import CLASSES, SLICES, is_healthy, resources_of
 from accelbind.survey import ENDED
 from services.devices.dra import DRIVER
@@ -19,7 +20,6 @@ from services.mappings.accelerator import CLAIM_TEMPLATE, DEVICE_CLASS, Effects
 from services.mappings.model import Mapping
 
 T = TypeVar("T")
-Json: TypeAlias = dict[str, Any]
 _Device: TypeAlias = tuple[str, str, str]
 """Driver, pool and name."""
 _ANY = 1 << 30

@@ -7,17 +7,16 @@ classes` prints for device types.
 
 from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from accelbind.device_classes import TYPE_CLASS
+from accelbind.lists import Json, part
 from plugin.dra.slices import COLLECTION, UNHEALTHY, read_attributes
 from services.devices.dra import API_VERSION, CONTENT, DRIVER, FPGA
 from services.names import DOMAIN, function_name, region_name
 
 SLICES: Final = COLLECTION
 CLASSES: Final = f"/apis/{API_VERSION}/deviceclasses"
-
-Json: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +36,9 @@ class Published:
 def read_published(slices: Iterable[Json], classes: Iterable[Json]) -> Published:
     """Read ResourceSlices and DeviceClasses."""
     resources = {
-        str(_part(each, "metadata").get("name")): str(name)
+        str(part(each, "metadata").get("name")): str(name)
         for each in classes
-        if (name := _part(each, "spec").get("extendedResourceName"))
+        if (name := part(each, "spec").get("extendedResourceName"))
     }
     by_node = newest_devices(slices)
     return Published(
@@ -74,8 +73,8 @@ def newest_devices(slices: Iterable[Json]) -> dict[str, list[Json]]:
     """The devices of our driver by node, of the newest generation of its pool."""
     newest: dict[str, tuple[int, list[Json]]] = {}
     for each in slices:
-        spec = _part(each, "spec")
-        node, generation = spec.get("nodeName"), _part(spec, "pool").get("generation")
+        spec = part(each, "spec")
+        node, generation = spec.get("nodeName"), part(spec, "pool").get("generation")
         if spec.get("driver") != DRIVER or not isinstance(node, str):
             continue
         number = generation if isinstance(generation, int) else 0
@@ -111,8 +110,3 @@ def resources_of(device: Json, resources: Mapping[str, str]) -> Iterable[str]:
     functions = [str(attributes[name]) for name in CONTENT if attributes.get(name)]
     names = [region_name(interface), *(function_name(interface, each) for each in functions)]
     return [f"{DOMAIN}/{name}" for name in names]
-
-
-def _part(item: Json, name: str) -> Json:
-    part = item.get(name)
-    return part if isinstance(part, dict) else {}

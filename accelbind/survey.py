@@ -7,17 +7,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from accelbind.claim_objects import TEMPLATE, ClaimObjects, names_claims, read_claim_objects
 from accelbind.kubectl import DEFAULT_NAMESPACE, NO_CLUSTER, Target
+from accelbind.lists import Json, Reader
 from accelbind.output import warn
 from accelbind.published import add_published, read_published
 from services.admission.findings import ResourceUse, add_advertised, resource_uses
 from services.admission.mutate import Policy
 from services.devices.dra import API_VERSION
-from services.kube.client import FORBIDDEN, BadStatus, ClusterClient, segment
-from services.kube.lists import survey_objects
+from services.kube.client import ClusterClient, segment
 from services.mappings.folder import FolderSnapshot, load_folder
 from services.mappings.index import MappingIndex, build_index
 from services.mappings.namespace import list_entries
@@ -78,18 +78,13 @@ async def survey(client: ClusterClient, policy: Policy, *, namespace: str | None
     namespaces = {namespace, policy.shared_namespace or namespace} if namespace else {None}
     result = Survey(await read_index(client, namespaces))
 
-    async def listed(
-        kind: _Kind, within: str | None, read: Callable[[dict[str, Any]], T]
-    ) -> list[T] | None:
+    reader = Reader(client, result.missing)
+
+    async def listed(kind: _Kind, within: str | None, read: Callable[[Json], T]) -> list[T] | None:
         """The results for the objects of a kind; None if they may not be listed."""
         about = {"apiVersion": kind.api_version, "kind": kind.kind}  # items of a list don't say it
-        try:
-            return await survey_objects(client, kind.path(within), lambda obj: read(about | obj))
-        except BadStatus as error:
-            if error.status == FORBIDDEN:
-                result.missing.append(f"{kind.plural}: {error}")
-                return None
-            raise
+        path = kind.path(within)
+        return await reader.listed(path, lambda obj: read(about | obj), what=kind.plural)
 
     nodes = await listed(
         _NODES, None, lambda node: add_advertised({}, node, policy.fpga_prefixes, others=True)
@@ -157,7 +152,7 @@ def read_mappings(
     return target.query(lambda client: read_index(client, namespaces))
 
 
-def _uses(obj: dict[str, Any], prefixes: tuple[str, ...]) -> Iterator[ResourceUse]:
+def _uses(obj: Json, prefixes: tuple[str, ...]) -> Iterator[ResourceUse]:
     metadata = obj.get("metadata") or {}
     owners = metadata.get("ownerReferences") or ()
     status = obj.get("status") or {}

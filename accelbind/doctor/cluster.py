@@ -2,10 +2,11 @@
 
 from collections.abc import Awaitable, Callable, Iterator
 from functools import cached_property
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Final, TypeVar
 
 from accelbind.doctor.model import Line, Unseen, ok, unseen
 from accelbind.kubectl import query
+from accelbind.lists import Json, part
 from services.admission.mutate import Policy
 from services.kube.access import Access
 from services.kube.client import FORBIDDEN, BadStatus, ClusterClient
@@ -16,7 +17,6 @@ from services.process.errors import ClusterError
 from services.process.text import plain
 
 T = TypeVar("T")
-Json: TypeAlias = dict[str, Any]
 
 APPLY: Final = (
     "apply the overlay again: kubectl apply --server-side -k OVERLAY, or run helm upgrade"
@@ -91,13 +91,6 @@ def read_targets(cluster: Cluster) -> frozenset[str]:
         named = (part(spec, "target"), *(spec.get("alsoRequest") or ()))
         found.update(str(each.get("resource")) for each in named)
     return frozenset(found)
-
-
-def part(item: Json, *names: str) -> Json:
-    """An object within an object; empty if it is missing or null."""
-    for name in names:
-        item = item.get(name) or {}
-    return item
 
 
 def name_of(item: Json) -> str:

@@ -9,12 +9,13 @@ import asyncio
 import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
+from accelbind.lists import Json, Reader
 from accelbind.published import SLICES, newest_devices
 from accelbind.survey import ENDED
 from certs.settings import NAMESPACE
@@ -23,8 +24,7 @@ from plugin.dra.slices import read_attributes
 from plugin.mode import ANNOTATED, ANNOTATION
 from services.containers.holders import FPGA_RESOURCES, Holder
 from services.devices.dra import API_VERSION, CARD, DRIVER, FPGA, NUMA_NODE, PCI_BUS_ID
-from services.kube.client import FORBIDDEN, BadStatus, ClusterClient, Status, segment
-from services.kube.lists import survey_objects
+from services.kube.client import FORBIDDEN, ClusterClient, Status, segment
 from services.kubelet.values import HEALTHY, UNHEALTHY
 from services.names import DEVICE_DOMAIN
 from services.node.table import FROM_PLUGIN, Row, Table
@@ -36,7 +36,6 @@ from services.process.settings import variable
 from services.process.text import plain
 
 T = TypeVar("T")
-Json: TypeAlias = dict[str, Any]
 Progress: TypeAlias = Callable[[int, int], None]
 """Is told how many nodes have answered or failed to, and how many there are."""
 
@@ -118,26 +117,6 @@ class _Pod:
     def path(self) -> str:
         where = f"{segment(self.namespace)}/pods/{segment(self.name)}:{self.port}"
         return f"/api/v1/namespaces/{where}/proxy/devices"
-
-
-@dataclass(slots=True)
-class Reader:
-    """Reads lists of a cluster, and remembers which may not be read."""
-
-    client: ClusterClient
-    problems: list[str] = field(default_factory=list)
-
-    async def listed(
-        self, path: str, read: Callable[[Json], T | None], *, labels: str = ""
-    ) -> list[T] | None:
-        """The objects of a list; None if they may not be listed, which is a problem."""
-        try:
-            return await survey_objects(self.client, path, read, labels=labels)
-        except BadStatus as error:
-            if error.status != FORBIDDEN:
-                raise
-            self.problems.append(str(error))
-            return None
 
 
 async def read_fleet(

@@ -7,15 +7,16 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import msgspec
 
-from accelbind.doctor.cluster import Cluster, part, read_targets
+from accelbind.doctor.cluster import Cluster, read_targets
 from accelbind.doctor.model import Unseen
 from accelbind.doctor.workloads import PENDING, noted, read_pods, waiting_lines
 from accelbind.fleet.reading import Fleet, FleetNode, read_fleet
 from accelbind.fleet.show import Tally
+from accelbind.lists import Json, part
 from services.admission.mutate import Policy
 from services.kube.access import Access
 from services.kube.client import ClusterClient
@@ -23,8 +24,6 @@ from services.kube.lists import list_objects
 from services.node.table import Row
 from services.process.errors import AccelbindError, ClusterError
 from services.process.text import plain
-
-Json: TypeAlias = dict[str, Any]
 
 EVENTS: Final = "/api/v1/events"
 SHARE: Final = 4

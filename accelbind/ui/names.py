@@ -1,16 +1,15 @@
 """What the page says of names: what each becomes, and what a pod's request becomes."""
 
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import yaml
 
 from accelbind.explain.asking import Asked
 from accelbind.explain.show import as_yaml, lines
+from accelbind.lists import Json
 from accelbind.ui.live import Live
 from services.pods.manifests import find_pods
 from services.process.errors import InvalidManifest
-
-Json: TypeAlias = dict[str, Any]
 
 _EXAMPLE: Final = "accelbind.dev/gpu: 1"
 
