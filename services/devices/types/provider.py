@@ -212,10 +212,10 @@ def _named(tree: SysTree, of: DeviceType) -> list[_Named]:
             if is_named(term, tree.facts(subject)):
                 group = group_of(tree.files, subject.pci) if of.spec.is_vfio else ""
                 groups.setdefault(group or subject.place, {})[subject] = None
-    devices = [sorted(parts, key=_order) for parts in groups.values()]
+    devices = [sorted(parts, key=lambda each: by_number(each.name)) for parts in groups.values()]
     return [
         _Named(of, _id(tree, of, first), (first, *others))
-        for first, *others in sorted(devices, key=lambda parts: _order(parts[0]))
+        for first, *others in sorted(devices, key=lambda parts: by_number(parts[0].name))
     ]
 
 
@@ -225,10 +225,6 @@ def _id(tree: SysTree, of: DeviceType, first: Subject) -> str:
     members = tree.group(first.pci).members if of.spec.is_vfio else ()
     addresses = sorted(each.address for each in members if not each.is_bridge)
     return dns_label(next(iter(addresses), _place_of(first) or first.name))
-
-
-def _order(subject: Subject) -> tuple[str, str]:
-    return by_number(subject.name)
 
 
 def _place_of(subject: Subject) -> str:
@@ -257,16 +253,10 @@ def _is_ofs(tree: SysTree, subject: Subject) -> bool:
     return is_ofs(f"{fact('vendorID')}:{fact('deviceID')}", str(fact("subsystemID")))
 
 
-def _read(
-    tree: SysTree,
-    named: _Named,
-    afu_ids: Mapping[str, Answer],
-    held: Allocated,
-    *,
-    divides: bool,
-    allowed: Collection[str],
-) -> _Read:
-    """Read a device: which of its parts are of the type after all, their attributes, and nodes."""
+def _matching(
+    tree: SysTree, named: _Named, afu_ids: Mapping[str, Answer], held: Allocated
+) -> list[_Part] | _Read:
+    """The parts that are of the type after all; without any, what is read instead."""
     of, wrong, parts = named.of, list[str](), list[_Part]()
     for subject in named.parts:
         fact = _facts(tree, of, subject, afu_ids)
@@ -280,13 +270,27 @@ def _read(
             wrong.append(other)
             continue
         parts.append(_Part(subject, fact, (*kept, *health_problems(of, fact))))
-    if not parts:
-        near = next(filter(None, wrong), "")
-        return Problem(NOT_MATCHED, near) if near else ()
-    subjects, problems = (
-        [each.subject for each in parts],
-        [x for each in parts for x in each.problems],
-    )
+    if parts:
+        return parts
+    near = next(filter(None, wrong), "")
+    return Problem(NOT_MATCHED, near) if near else ()
+
+
+def _read(
+    tree: SysTree,
+    named: _Named,
+    afu_ids: Mapping[str, Answer],
+    held: Allocated,
+    *,
+    divides: bool,
+    allowed: Collection[str],
+) -> _Read:
+    """Read a device: its parts that are of the type after all, their attributes, and its nodes."""
+    of, parts = named.of, _matching(tree, named, afu_ids, held)
+    if not isinstance(parts, list):
+        return parts
+    subjects = [each.subject for each in parts]
+    problems = [problem for each in parts for problem in each.problems]
     addresses = tuple(dict.fromkeys(each.address for each in subjects if each.address))
     claims = {*addresses, _place_of(subjects[0])} - {""}
     if of.spec.is_vfio:
