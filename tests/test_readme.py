@@ -1,7 +1,6 @@
 """What the documentation names exists. tests/docs checks its commands."""
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -50,10 +49,6 @@ def test_the_architecture_is_a_page_with_few_exceptions() -> None:
     assert exceptions(REPOSITORY) <= 7
 
 
-def targets(makefile: Path) -> set[str]:
-    return set(re.findall(r"^([a-z0-9-]+):", makefile.read_text(), re.MULTILINE))
-
-
 def test_the_targets_that_are_named_exist() -> None:
     files = (*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/*.md"))
     named = {
@@ -62,4 +57,5 @@ def test_the_targets_that_are_named_exist() -> None:
         for word in re.findall(r"(?:^|`)make ([a-z0-9-]+)", file.read_text(), re.MULTILINE)
     }
     assert {"demo", "test", "lint", "bench", "soak"} <= named
-    assert named - targets(REPOSITORY / "Makefile") == set()
+    makefile = (REPOSITORY / "Makefile").read_text()
+    assert named - set(re.findall(r"^([a-z0-9-]+):", makefile, re.MULTILINE)) == set()

@@ -4,7 +4,6 @@ import asyncio
 import json
 import signal
 import socket
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -25,15 +24,7 @@ from tests.accelbind.running import Done, plain_port, run, run_process
 from tests.plugin.support import AF, container, pod, running, settings
 from tests.recorded import CLAIM, with_claim
 from tests.services.devices.types.making import document
-from tests.support import REPOSITORY, Process, Processes, eventually_async
-
-
-@pytest.fixture
-def free_port() -> Iterator[str]:
-    """A port on which nobody answers: it is bound, and nobody listens."""
-    with closing(socket.socket()) as bound:
-        bound.bind(("127.0.0.1", 0))
-        yield str(bound.getsockname()[1])
+from tests.support import REPOSITORY, Processes, eventually_async
 
 
 def ask(*flags: str | Path, env: dict[str, str] | None = None) -> Done:
@@ -52,11 +43,14 @@ def asked_json(*flags: str | Path, env: dict[str, str] | None = None) -> dict[st
     return told
 
 
-def test_a_node_without_plugin_is_read_from_its_files(short_dir: Path, free_port: str) -> None:
+def test_a_node_without_plugin_is_read_from_its_files(short_dir: Path) -> None:
     rack = Rack(short_dir / "root")
     rack.add_card(CardSpec(numa_node=1))
     rack.add_card(CardSpec(driver="opae", numa_node=None, faults=(Fault.PORT_ERRORS,)))
-    done = ask(*here(short_dir), "--metrics-port", free_port)
+    with closing(socket.socket()) as silent:  # bound, and not listening
+        silent.bind(("127.0.0.1", 0))
+        free_port = silent.getsockname()[1]
+        done = ask(*here(short_dir), "--metrics-port", str(free_port))
     assert done.returncode == 0
     head, first, second = done.stdout.splitlines()
     assert head.split() == list(devices_show.TITLES)
@@ -184,27 +178,18 @@ def test_texts_from_elsewhere_are_shown_on_one_line() -> None:
 # --watch -----------------------------------------------------------------------------------------
 
 
-def watching(processes: Processes, folder: Path, *flags: str) -> Process:
-    return processes.accelbind(
-        "devices", *here(folder, "--files", "--watch", "--interval", "0.1"), *flags
-    )
-
-
-def interrupted(process: Process) -> int:
-    process.popen.send_signal(signal.SIGINT)
-    return process.wait()
-
-
 def test_the_table_is_printed_again_after_each_change(
     short_dir: Path, processes: Processes
 ) -> None:
     rack = Rack(short_dir / "root")
     address = rack.add_card(CardSpec())
-    process = watching(processes, short_dir)
+    flags = here(short_dir, "--files", "--watch", "--interval", "0.1")
+    process = processes.accelbind("devices", *flags)
     process.wait_for_output("DEVICE")
     rack.break_(address, Fault.PORT_ERRORS)
     process.wait_for_output("reads 0x40")
-    assert interrupted(process) == 130
+    process.popen.send_signal(signal.SIGINT)
+    assert process.wait() == 130
     assert "Traceback" not in process.stderr
     assert "\x1b" not in process.stdout, "only a terminal is cleared"
     assert process.stdout.count("DEVICE") >= 2

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import yaml
 
-from plugin.dra.book import ClaimBook
 from services.devices.cdi import claim_file
 from simulator.cards import A10_INTERFACE, NLB3, CardSpec, Rack
 from tests.accelbind.running import Done, run
@@ -205,30 +204,19 @@ def test_a_file_has_one_bundle(tmp_path: Path) -> None:
 # Release
 
 
-@pytest.fixture
-def book(tmp_path: Path) -> ClaimBook:
-    """A claim on a node, and the folder of its CDI file."""
-    (tmp_path / "cdi").mkdir()
-    (tmp_path / "cdi" / claim_file(CLAIM)).touch()
-    return with_claim(tmp_path / "state")
-
-
-def release(tmp_path: Path, uid: str) -> Done:
-    folders = ("--state-dir", tmp_path / "state", "--cdi-dir", tmp_path / "cdi")
-    return run("dra", "release", uid, *folders)
-
-
-def left(tmp_path: Path) -> list[Path]:
-    return [each for each in tmp_path.rglob("*") if each.is_file()]
-
-
-@pytest.mark.parametrize("content", ["", "{"])
+@pytest.mark.parametrize("is_readable", [True, False])
 def test_a_claim_is_released_also_if_it_cannot_be_read(
-    tmp_path: Path, book: ClaimBook, content: str
+    tmp_path: Path, *, is_readable: bool
 ) -> None:
-    if content:
-        book.path(CLAIM).write_text(content)
-    done = release(tmp_path, "other")
+    state, cdi = tmp_path / "state", tmp_path / "cdi"
+    book = with_claim(state)
+    if not is_readable:
+        book.path(CLAIM).write_text("{")
+    cdi.mkdir()
+    (cdi / claim_file(CLAIM)).touch()
+    folders = ("--state-dir", state, "--cdi-dir", cdi)
+    done = run("dra", "release", "other", *folders)
     assert (done.returncode, "its claims: " in done.stderr) == (2, True)
-    assert release(tmp_path, CLAIM).stdout == f"claim with UID {CLAIM} is released\n"
-    assert left(tmp_path) == []
+    done = run("dra", "release", CLAIM, *folders)
+    assert done.stdout == f"claim with UID {CLAIM} is released\n"
+    assert [each for each in tmp_path.rglob("*") if each.is_file()] == []

@@ -33,6 +33,7 @@ TABLE: Final[tuple[tuple[Any, ...], ...]] = (
     (("explain", "-f", POD, *NO_CONFIG), 2),
     (("explain", "-f", POD, *NO_SERVER), 2),
     ("explain -f /nowhere --mappings EMPTY", 2),
+    ("explain --mappings EMPTY", 2, "name a file, a folder or - for stdin"),
     (f"explain -f {POD} --mappings {MAPPINGS} --guard nvidia.com", 2),
     (f"check mappings {REPOSITORY}/simulator/demo/mappings", 0),
     (f"check mappings EMPTY --pods {POD}", 1),

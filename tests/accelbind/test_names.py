@@ -159,10 +159,7 @@ ON_GPUS = Offer(("n1", "n2"), 2)
         (mapped({"claimTemplate": "pair"}), "/resourceclaims", Offer(("n1",))),
         (mapped({"claimTemplate": "pair"}), "/resourceslices", Offer()),
         (mapped({"claimTemplate": "none"}), "", Offer((), 0, is_bound=True)),
-        (
-            mapped({"resource": CLASS}),
-            *("", Offer(("n1",), 1, is_bound=True)),
-        ),
+        (mapped({"resource": CLASS}), "", Offer(("n1",), 1, is_bound=True)),
         (function("x", mode="region", interfaceId=INTERFACE), "", Offer(("n1",), 1)),
         (function("x", mode="region", interfaceId=INTERFACE), "/resourceclaims", Offer(("n1",))),
     ],

@@ -13,36 +13,28 @@ from tests.certs.memory import CA, NAMESPACE, rebuilt
 from tests.support import Processes, eventually_async
 
 
-class Replica:
-    """One `accelbind certs run`."""
-
-    def __init__(self, api: ApiServerStandIn, processes: Processes, folder: Path) -> None:
-        self._ports = folder / "ports.json"
-        self.process = processes.accelbind(
-            *("certs", "run", "--api-server", api.address, "--ports-file", self._ports),
-            *("--metrics-port", "0", "--interval", "1s", "--settle", "1s"),
-        )
-
-    async def get(self, path: str) -> tuple[int, str]:
-        """A GET on its plain port."""
-
-        port = PlainPort("localhost", self.process.ports(self._ports)["metrics"])
-        status, text = await asyncio.to_thread(port.get, path)
-        return status, text.decode()
-
-    async def ready(self) -> bool:
-        return (await self.get("/readyz"))[0] == 200
-
-
 async def test_errors_make_it_not_ready_until_they_are_over(
     api: ApiServerStandIn, processes: Processes, tmp_path: Path
 ) -> None:
-    replica = Replica(api, processes, tmp_path)
-    await eventually_async(replica.ready, what="readiness")
+    file = tmp_path / "ports.json"
+    process = processes.accelbind(
+        *("certs", "run", "--api-server", api.address, "--ports-file", file),
+        *("--metrics-port", "0", "--interval", "1s", "--settle", "1s"),
+    )
+    port = PlainPort("localhost", (await asyncio.to_thread(process.ports, file))["metrics"])
+
+    async def get(path: str) -> tuple[int, str]:
+        status, text = await asyncio.to_thread(port.get, path)
+        return status, text.decode()
+
+    async def ready() -> bool:
+        return (await get("/readyz"))[0] == 200
 
     async def reports(text: str) -> bool:
-        status, body = await replica.get("/readyz")
+        status, body = await get("/readyz")
         return status == 503 and text in body
+
+    await eventually_async(ready, what="readiness")
 
     # A CA that only a person can remove.
     theirs = rebuilt(create_authority(utc_now()), "company")
@@ -51,24 +43,24 @@ async def test_errors_make_it_not_ready_until_they_are_over(
     reason = f"Secret {NAMESPACE}/{CA}: ca.crt: accelbind has not created this CA: CN=company"
     await eventually_async(lambda: reports(reason), what=reason)
     api.put(empty_secret(CA))
-    await eventually_async(replica.ready, what="readiness")
+    await eventually_async(ready, what="readiness")
 
     # An API server that is away.
     async with api.away():
         await eventually_async(lambda: reports("can't be reached"), what="the reason")
-        assert (await replica.get("/healthz"))[0] == 200
-        metrics = (await replica.get("/metrics"))[1]
+        assert (await get("/healthz"))[0] == 200
+        metrics = (await get("/metrics"))[1]
         assert "accelbind_certs_failing 1.0\n" in metrics
         assert "accelbind_certs_failures_total 0.0\n" not in metrics
-    await eventually_async(replica.ready, what="readiness")
-    events = [json.loads(line)["event"] for line in replica.process.stderr.splitlines()]
+    await eventually_async(ready, what="readiness")
+    events = [json.loads(line)["event"] for line in process.stderr.splitlines()]
     assert events.count("certificates cannot be reconciled") >= 2
     assert events.count("certificates are reconciled again") == 2
 
     # A configuration that is away, or never was there by this name.
     api.drop(MUTATING, "accelbind")
     missing = "mutatingwebhookconfigurations/accelbind: it does not exist"
-    await eventually_async(lambda: missing in replica.process.stderr, what="a warning")
+    await eventually_async(lambda: missing in process.stderr, what="a warning")
 
     # A token that was renewed.
     api.change_token()

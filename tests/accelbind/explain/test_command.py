@@ -91,29 +91,24 @@ def pod(limits: str, **more: str) -> str:
     return json.dumps(made | {"spec": {"containers": containers}})
 
 
-EXPLAINED: dict[str, Any] = {
-    "kind": "Pod",
-    "pod": "p",
-    "namespace": "default",
-    "reasons": [],
-    "message": "",
-    "rewrites": [],
-    "warnings": [],
-    "hints": [],
-    "claims": [],
-    "template": "",
-    "assumed": "",
-}
-
-
 def test_programs_get_the_patch_and_what_was_rewritten(explain: Explain) -> None:
     (explained,) = explain.json(pod('{"fpga.intel.com/nlb0-af": 2}'))
     admitted = explained.pop("admitted")
     assert admitted["metadata"]["namespace"] == "default"
     assert admitted["spec"]["containers"][0]["resources"] == {"limits": {AF_NLB0: "2"}}
     assert [each["op"] for each in explained.pop("patch")] == ["remove", "add", "add"]
-    assert explained == EXPLAINED | {
+    assert explained == {
+        "kind": "Pod",
+        "pod": "p",
+        "namespace": "default",
         "outcome": "patched",
+        "reasons": [],
+        "message": "",
+        "warnings": [],
+        "hints": [],
+        "claims": [],
+        "template": "",
+        "assumed": "",
         "rewrites": [
             {
                 "container": "app",
@@ -141,10 +136,10 @@ def test_a_refusal_is_told_and_ends_with_one(explain: Explain) -> None:
         "Pod p in namespace default: refused",
         f"  ✗ {message} [unknown-name]",
     ]
+    (explained,) = explain.json(manifest)
+    assert (explained["admitted"], explained["patch"]) == (None, [])
     reason = {"code": "unknown-name", "container": "app", "message": message}
-    refused: Any = {"outcome": "refused", "reasons": [reason], "message": message, "patch": []}
-    refused["admitted"] = None
-    assert explain.json(manifest) == [EXPLAINED | refused]
+    assert (explained["reasons"], explained["message"]) == ([reason], message)
 
 
 @pytest.mark.parametrize(
@@ -499,9 +494,6 @@ def test_a_file_in_which_nothing_is_read_is_an_error_beside_the_answers(
     assert run("explain", good, folder, "--mappings", maps).returncode == 0
     done = run("explain", service, "--mappings", maps)
     assert (done.returncode, done.stderr.count("no pod, and no template")) == (2, 1)
-    assert run("explain", "--mappings", maps).stderr == (
-        "error: name a file, a folder or - for stdin\n"
-    )
 
 
 def test_a_file_that_cannot_be_read_is_an_error_beside_the_answers(
