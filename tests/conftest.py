@@ -1,6 +1,5 @@
 """Fixtures of all rooms, and the rule that nothing is skipped where REQUIRE_ALL=1."""
 
-import gc
 import os
 import shutil
 import signal
@@ -150,14 +149,6 @@ def _environment_of_a_user() -> None:
     """
     os.environ.pop(SHARED_VARIABLE, None)
     os.environ.pop("COLUMNS", None)
-
-
-@pytest.fixture
-def young_heap() -> Iterator[None]:
-    """Collect only what a test makes: a collection of all of a session takes a second."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,6 @@ from certs.authority import create_authority
 from tests.docs import blocks
 from tests.manifests.helm import (
     CHART,
-    helm,
     leaves,
     objects,
     refusal,
@@ -52,11 +51,6 @@ STANDARD_LABELS = {"helm.sh/chart"} | {
 UNORDERED = {"env": "name", "volumes": "name", "volumeMounts": "mountPath", "tolerations": "key"}
 UNORDERED |= {"webhooks": "name"}  # no configuration has two that change an object
 """Lists whose order means nothing, with the key that tells their items apart."""
-
-
-@pytest.fixture(autouse=True)
-def _helm() -> None:
-    helm()
 
 
 PEM = create_authority(datetime.now(UTC), timedelta(days=1)).certificate.pem.decode()

@@ -217,7 +217,6 @@ async def test_an_unread_answer_counts_until_it_is_given_up_and_one_without_room
         unread.transport.abort()
 
 
-@pytest.mark.usefixtures("young_heap")
 async def test_nothing_is_left_of_a_connection_that_its_client_resets(tmp_path: Path) -> None:
     """A timer that kept it for 120 s would let anybody fill the memory."""
     async with serving(tmp_path, Bench().app) as server:
