@@ -9,7 +9,8 @@ import pytest
 
 from accelbind.claim_objects import read_claim_objects
 from simulator.apiserver.standin import ApiServerStandIn
-from tests.accelbind.doctor.answers import answering, device_class, one, published
+from tests.accelbind.doctor.answers import answering, device_class, published
+from tests.accelbind.explain.test_cluster import may
 from tests.accelbind.running import Done, run_process
 from tests.services.building import accelerator, container, pod
 
@@ -101,8 +102,7 @@ async def test_commands_say_which_claims_no_pod_gets(tmp_path: Path) -> None:
 
     async with ApiServerStandIn(tmp_path) as api:
         # No webhook is registered, so the pod is evaluated.
-        reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-        with answering(api, one(reviews, {"status": {"allowed": False}})):
+        with answering(api, may(allowed=False)):
             api.put(accelerator("both", "", target={"claimTemplate": "pair"}))
             await everywhere("ResourceClaimTemplate pair does not exist in namespace default")
             api.put(template(of("gpu")))

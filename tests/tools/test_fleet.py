@@ -6,7 +6,6 @@ import pytest
 
 from simulator.apiserver.standin import ApiServerStandIn
 from tools.fleet import scenes
-from tools.fleet.counting import resource_of
 from tools.fleet.plot import plot
 from tools.fleet.scenes import Fleet
 
@@ -42,13 +41,3 @@ async def test_scenes_count_what_nodes_ask(
         await each.stop()
         await each.client.aclose()
     assert plot([start, rest]).count("<polyline") == 2
-
-
-def test_requests_are_counted_by_resource() -> None:
-    paths = {
-        "/api/v1/nodes/n1": "nodes",
-        "/api/v1/namespaces/default/events": "events",
-        "/apis/resource.k8s.io/v1/resourceslices": "resourceslices",
-        "/api/v1/namespaces/default": "namespaces",
-    }
-    assert {path: resource_of(path) for path in paths} == paths
