@@ -36,6 +36,11 @@ def process_on(node: str, phase: str = "Running") -> Json:
     return {"apiVersion": "v1", "kind": "Pod"} | made
 
 
+def is_of_processes(request: Request) -> bool:
+    """Whether a request is to a process, or lists what they prepare."""
+    return "/proxy/" in request.path or request.path == reading.CLAIMS
+
+
 class Processes:
     """What the processes answer through the API server, by node: a table, an error, or nothing."""
 
@@ -44,9 +49,6 @@ class Processes:
         self.asked = list[str]()
         self.claims: list[Json] | None = []
         """None if they may not be listed."""
-
-    def matches(self, request: Request) -> bool:
-        return "/proxy/" in request.path or request.path == reading.CLAIMS
 
     async def answer(self, request: Request) -> Response:
         if request.path == reading.CLAIMS:  # the stand-in's own would give back what nobody uses
@@ -96,7 +98,7 @@ async def nodes(api: ApiServerStandIn) -> Processes:
 
 
 async def asked(api: ApiServerStandIn, processes: Processes, *flags: str) -> Done:
-    with api.faults.answering(processes.answer, matches=processes.matches):
+    with api.faults.answering(processes.answer, matches=is_of_processes):
         socket = f"unix:{api.kubeconfig_path.parent / 'api.sock'}"
         return await asyncio.to_thread(run, "devices", "--cluster", "--api-server", socket, *flags)
 

@@ -12,7 +12,7 @@ from accelbind.fleet import reading
 from simulator.apiserver.http_server import Request, Response
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.accelbind.doctor.answers import Json
-from tests.accelbind.test_fleet import HELD, device, process_on, table
+from tests.accelbind.test_fleet import HELD, device, is_of_processes, process_on, table
 from tests.simulator.apiserver.support import PHYSICAL, function, node_with, pod
 from tests.support import Process, Processes, eventually_async, require
 
@@ -24,10 +24,9 @@ expect.set_options(timeout=60_000)
 
 
 class Scene:
-    """The cluster, the running command and the browser."""
+    """The running command and the browser."""
 
-    def __init__(self, api: ApiServerStandIn, command: Process, browser: Browser) -> None:
-        self.api = api
+    def __init__(self, command: Process, browser: Browser) -> None:
         self.command = command
         self.browser = browser
         self.address = command.stdout.split()[0]
@@ -94,33 +93,22 @@ def answer(request: Request) -> Response:
 
 
 @asynccontextmanager
-async def opened(api: ApiServerStandIn, processes: Processes) -> AsyncIterator[Scene]:
-    """The page's server, started as a user does, and a browser."""
-    socket = f"unix:{api.kubeconfig_path.parent / 'api.sock'}"
-    flags = ("--no-browser", "--interval", "100ms", "--api-server", socket)
-    command = processes.accelbind("ui", *flags)
-    await eventually_async(lambda: "Ctrl-C" in command.stdout, what="the address")
-    async with async_playwright() as driver:
-        browser = await driver.chromium.launch(
-            executable_path=require("chromium"),
-            args=["--no-sandbox"],  # which a container of root has no rights for
-        )
-        try:
-            yield Scene(api, command, browser)
-        finally:
-            await browser.close()
-
-
-@asynccontextmanager
 async def scene(
     api: ApiServerStandIn, processes: Processes, nodes: int = 3
 ) -> AsyncIterator[Scene]:
-    """A furnished cluster, and its page."""
+    """A furnished cluster, its page's server, started as a user does, and a browser."""
     furnish(api, nodes)
-
-    def matches(request: Request) -> bool:
-        return "/proxy/" in request.path or request.path == reading.CLAIMS
-
-    with api.faults.answering(answer, matches=matches):
-        async with opened(api, processes) as made:
-            yield made
+    socket = f"unix:{api.kubeconfig_path.parent / 'api.sock'}"
+    flags = ("--no-browser", "--interval", "100ms", "--api-server", socket)
+    with api.faults.answering(answer, matches=is_of_processes):
+        command = processes.accelbind("ui", *flags)
+        await eventually_async(lambda: "Ctrl-C" in command.stdout, what="the address")
+        async with async_playwright() as driver:
+            browser = await driver.chromium.launch(
+                executable_path=require("chromium"),
+                args=["--no-sandbox"],  # which a container of root has no rights for
+            )
+            try:
+                yield Scene(command, browser)
+            finally:
+                await browser.close()

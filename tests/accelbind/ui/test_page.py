@@ -34,7 +34,7 @@ async def test_the_views_show_nodes_names_and_pods_and_foreign_text_as_text(
         await page.reload()
         await expect(page.locator("#names")).to_contain_text("nlb0")
         made.command.popen.send_signal(signal.SIGINT)
-        assert made.command.wait(20) == 0
+        assert made.command.wait() == 0
 
 
 async def fleet_is_shown(page: Page) -> None:
