@@ -190,12 +190,6 @@ def test_names_of_claims_count_as_units() -> None:
         ([app(pair=1, gpu=1)], 0, init("x", pair=1), "pair-1 | pair-0"),
         ([init(pair=1), app(pair=1)], 1, sidecar("x", pair=1), "pair-0 | pair-1 | pair-0"),
         ([init(pair=1), app(pair=1)], 0, app("x", pair=1), "pair-0 | pair-1 | pair-0"),
-        (
-            [init(pair=1), sidecar(pair=1), app()],
-            1,
-            sidecar("x", pair=1),
-            "pair-0 | pair-1 | pair-0",
-        ),
         # a sidecar runs beside an init container behind it
         ([init(pair=1), init(pair=1), app()], 1, sidecar("x", pair=1), "pair-0 | pair-1 | pair-0"),
         ([init(pair=1), sidecar(pair=1), app()], 1, init("x", pair=1), "pair-0 | pair-0 | pair-0"),

@@ -61,9 +61,7 @@ def counts(records: PortRecords) -> bool:
     [
         (REGION, "region", True),
         (REGION, "af", True),
-        (AF, "region", True),
         (DEVEL, "region", False),
-        (DEVEL, "regiondevel", False),
         (REGION, "regiondevel", False),
         (AF, "regiondevel", False),
         (REGION, None, False),

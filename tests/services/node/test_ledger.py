@@ -61,11 +61,6 @@ NO_NODE = Device("x", "", reasons=(Problem("no-node", "x has no node"),), type="
             [],
             [f"189:4 is part of x of type alveo and x of type jtag, {NEITHER}"] * 2,
         ),
-        (
-            [device("a", "ve", "1:1", "2:2"), replace(device("b", "ve", "1:2", "2:2"), card="y")],
-            [],
-            [f"2:2 is part of x of type ve and y of type ve, {NEITHER}"] * 2,
-        ),
         # one type finds one node under two names
         (
             [device("a", "t", "1:1"), replace(device("b", "t", "1:1"), card="y")],

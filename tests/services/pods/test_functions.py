@@ -68,11 +68,9 @@ def test_ids_are_compared_in_canonical_spelling() -> None:
         ({"name": "FPGA_AFU_1\n", "value": NLB0}, "FPGA_AFU_1\\n is reserved"),
         ({"name": "FPGA_AFU_\u0661", "value": NLB0}, "FPGA_AFU_\u0661 is reserved"),
         ({"name": "FPGA_AFU_" + "9" * 10, "value": NLB0}, "FPGA_AFU_9999999999 is reserved"),
-        ({"name": "FPGA_AFU_9"}, "FPGA_AFU_9 has no plain value"),
         ({"name": "FPGA_AFU_9", "value": ""}, "FPGA_AFU_9 has no plain value"),
         ({"name": "FPGA_AFU_9", "value": NLB0, "valueFrom": {}}, "FPGA_AFU_9 has no plain value"),
         ({"name": "FPGA_AFU_1", "value": NLB3}, "FPGA_AFU_1 is set twice"),
-        ({"name": "FPGA_REGION_1", "value": ARRIA}, "FPGA_REGION_1 is set twice"),
         ({"name": "FPGA_AFU_2", "value": NLB0}, "FPGA_AFU_2 is set without FPGA_REGION_2"),
         ({"name": "FPGA_REGION_2", "value": ARRIA}, "FPGA_REGION_2 is set without FPGA_AFU_2"),
     ],
@@ -122,23 +120,17 @@ def test_two_domains_cover_the_variables_of_one_region_together() -> None:
     assert isinstance(judge(before, policy=policy), Unchanged)
 
 
-@pytest.mark.parametrize(
-    "variables",
-    [
-        [EnvVar(f"FPGA_REGION_X{n}") for n in range(MAX_REFUSALS + 1)],
-        [EnvVar(f"FPGA_REGION_{n}", ARRIA) for n in range(1, MAX_REFUSALS + 2)],
-        [
+def test_no_more_problems_are_looked_for_than_are_shown() -> None:
+    another_form, region, afu = "FPGA_REGION_X{NUMBER}", *FUNCTION_VARIABLES
+    for names in ([another_form], [region], [region, afu]):
+        variables = [
             EnvVar(name.format(NUMBER=n), UNMAPPED)
             for n in range(1, MAX_REFUSALS + 2)
-            for name in FUNCTION_VARIABLES
-        ],
-    ],
-    ids=["another form", "unpaired", "not mapped"],
-)
-def test_no_more_problems_are_looked_for_than_are_shown(variables: list[EnvVar]) -> None:
-    checked = permitted_functions(variables, KNOWN.namespace("default"), {})
-    assert len(checked.problems) == MAX_REFUSALS
-    assert len(read_functions(variables).problems) in (0, MAX_REFUSALS)
+            for name in names
+        ]
+        checked = permitted_functions(variables, KNOWN.namespace("default"), {})
+        assert len(checked.problems) == MAX_REFUSALS
+        assert len(read_functions(variables).problems) in (0, MAX_REFUSALS)
 
 
 def test_variables_of_another_form_may_be_ignored() -> None:

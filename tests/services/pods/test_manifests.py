@@ -12,7 +12,6 @@ TEMPLATE: dict[str, Any] = {"spec": {"containers": [{"name": "app"}]}}
     ("document", "label"),
     [
         ({"kind": "Pod", "metadata": {"name": "p"}} | TEMPLATE, "Pod p"),
-        ({"kind": "Pod"} | TEMPLATE, "Pod"),
         ({"kind": "PodTemplate", "template": TEMPLATE}, "PodTemplate"),
         *[
             ({"kind": kind, "metadata": {"name": "n"}, "spec": {"template": TEMPLATE}}, f"{kind} n")
@@ -21,7 +20,6 @@ TEMPLATE: dict[str, Any] = {"spec": {"containers": [{"name": "app"}]}}
         ({"kind": "CronJob", "spec": {"jobTemplate": {"spec": {"template": TEMPLATE}}}}, "CronJob"),
         ({"kind": "List", "items": [{"kind": "Pod"} | TEMPLATE]}, "Pod"),
         ({"kind": "PodList", "items": [TEMPLATE]}, "Pod"),
-        ({"apiVersion": "v1", "kind": "PodList", "items": [{"kind": "Pod"} | TEMPLATE]}, "Pod"),
         (
             {
                 "apiVersion": "apps/v1",
@@ -57,17 +55,11 @@ RUN: dict[str, Any] = {"containers": [{"name": "app"}], "restartPolicy": "Never"
             {"replicatedJobs": [{"template": {"spec": {"template": TEMPLATE}}}]},
             ["spec.replicatedJobs[0].template.spec.template"],
         ),
-        (
-            *("kubeflow.org/v1", "PyTorchJob"),
-            {"pytorchReplicaSpecs": {"Master": {"template": TEMPLATE}}},
-            ["spec.pytorchReplicaSpecs.Master.template"],
-        ),
         ("batch.volcano.sh/v1alpha1", "Job", {"tasks": [{"template": TEMPLATE}]}, None),
         ("serving.knative.dev/v1", "Service", {"template": TEMPLATE}, ["spec.template"]),
         ("example.com/v1", "Pod", RUN, [""]),
         ("v1", "Service", {"ports": []}, []),
         ("apps/v1", "Deployment", {"template": {"spec": {}}}, []),
-        ("apps/v1", "Deployment", 7, []),
         (7, "Other", {"template": 7}, []),
     ],
 )
@@ -223,7 +215,6 @@ def test_the_namespace_is_its_own_or_the_one_that_is_given(
         {"kind": "Listing", "items": 7},
         {"kind": "List", "items": None},
         {"kind": "PodList", "items": None},
-        {"kind": "ServiceList", "items": 7},
         {"apiVersion": "v1", "kind": "ServiceList", "items": 7},
         {"apiVersion": "example.com/v1", "kind": "PodList", "items": 7},
     ],

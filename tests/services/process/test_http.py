@@ -132,8 +132,6 @@ async def test_closing_ends_what_is_going_on() -> None:
     await server.start("127.0.0.1", 0)
     hanging = asyncio.create_task(exchange(server.port, request("/hang")))
     await begun.wait()
-    with pytest.raises(ExternalFailure, match=r"can't listen on 127\.0\.0\.1:"):
-        await MetricsServer(CollectorRegistry()).start("127.0.0.1", server.port)
     await server.close()
     await hanging
     with pytest.raises(ConnectionError):
