@@ -112,12 +112,10 @@ def test_each_unit_becomes_a_claim_of_the_template_and_the_name_goes() -> None:
     [
         ([app(quad=1)], "quad-0 quad-1 quad-2 quad-3"),
         ([app(pair=0)], ""),
-        ([app(pair=1, same_pair=1)], "pair-0 same-pair-0"),
         ([app(pair=1), app(pair=1)], "pair-0 | pair-1"),
         # init containers return theirs
         ([init(pair=1), app(pair=2)], "pair-0 | pair-0 pair-1"),
         ([init(pair=2), app(pair=1), app(pair=1)], "pair-0 pair-1 | pair-0 | pair-1"),
-        ([init(pair=1), init(pair=1), app(pair=1)], "pair-0 | pair-0 | pair-0"),
         ([init(pair=1), app(same_pair=1)], "pair-0 | pair-0"),
         ([init(with_nic=1), app(pair=1)], "with-nic-0 | pair-0"),
         # a sidecar keeps what it took
@@ -165,7 +163,6 @@ def test_every_name_gives_a_dns_label(name: str) -> None:
         ([init(pair=16), app(pair=16)], True),
         ([sidecar(same_pair=1), app(quad=4)], False),
         ([app(pair=16, gpu=3)], True),
-        ([app(pair=17)], False),
     ],
 )
 def test_a_pod_has_16_claims_at_most(parts: list[Part], *, is_admitted: bool) -> None:

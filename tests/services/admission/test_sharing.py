@@ -119,14 +119,6 @@ def confusion_possible(asks: Sequence[Ask], pool: tuple[str | None, ...] = ()) -
     return False
 
 
-def conflict_found(asks: Sequence[Ask]) -> bool:
-    uses = [
-        use(f"c{n}", len(ask.wants), *filter(None, ask.wants), kind=ask.kind)
-        for n, ask in enumerate(asks)
-    ]
-    return bool(list(sharing.conflicts(uses)))
-
-
 def pods_of(want: st.SearchStrategy[str | None]) -> st.SearchStrategy[list[Ask]]:
     wants = st.lists(want, min_size=1, max_size=3).map(tuple)
     inits = st.lists(
@@ -141,6 +133,10 @@ def pods_of(want: st.SearchStrategy[str | None]) -> st.SearchStrategy[list[Ask]]
 @example([Ask("init", ("f", "g")), Ask("app", ("f", None))])
 def test_conflicts_are_found_where_confusion_is_possible(asks: list[Ask]) -> None:
     """And only there, if each unit must have a function."""
-    found, possible = conflict_found(asks), confusion_possible(asks)
+    uses = [
+        use(f"c{n}", len(ask.wants), *filter(None, ask.wants), kind=ask.kind)
+        for n, ask in enumerate(asks)
+    ]
+    found, possible = [*sharing.conflicts(uses)], confusion_possible(asks)
     assert found or not possible
     assert possible or not found or any(None in ask.wants for ask in asks)

@@ -261,7 +261,6 @@ def kubelet_sees(scans: str, rules: Rules = THREE, spacing: float = 1.0) -> str:
     ("scans", "answers"),
     [
         ("+++++", "+++++"),
-        ("+-+++", "+---+"),
         ("+-++-+++", "+------+"),
         ("+---+++-+++", "+-----+---+"),
         ("---+++", "---+++"),  # never was healthy: nothing to prove

@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -32,13 +32,18 @@ def no_server(_devices: Mapping[str, Device], _path: Path) -> ResourceServer:
     raise AssertionError("no kubelet, no server")
 
 
-def make(resource: str, devices: Mapping[str, Device]) -> Registration:
-    """An endpoint that waits for a kubelet for ever."""
+def make(
+    resource: str,
+    devices: Mapping[str, Device],
+    create_server: Callable[[Mapping[str, Device], Path], ResourceServer] = no_server,
+    folder: Path = Path("/nowhere"),
+) -> Registration:
+    """An endpoint, which waits for a kubelet for ever unless its folder has one."""
     return Registration(
         resource,
         devices,
-        create_server=no_server,
-        folder=KubeletFolder(Path("/nowhere")),
+        create_server=create_server,
+        folder=KubeletFolder(folder),
         is_counted=lambda: False,
         on_attempt=lambda _: None,
     )
@@ -127,14 +132,7 @@ async def test_a_registration_that_fails_slowly_makes_the_next_pause_longer_too(
 
     monkeypatch.setattr(Backoff, "pause", noted)
     short_dir.joinpath("kubelet.sock").touch()
-    ours = Registration(
-        "a",
-        {"x": Device("x", "a")},
-        create_server=hopeless,
-        folder=KubeletFolder(short_dir),
-        is_counted=lambda: False,
-        on_attempt=lambda _: None,
-    )
+    ours = make("a", {"x": Device("x", "a")}, hopeless, short_dir)
     async with background(ours.keep_registered()):
         await eventually_async(lambda: len(pauses) > 8)
     assert max(pauses) > 10 * pauses[0]

@@ -34,11 +34,6 @@ PORTS = {"opae": "intel-fpga-port.0", "dfl": "dfl-port.0"}
 FMES = {"opae": "intel-fpga-fme.0", "dfl": "dfl-fme.0"}
 
 
-@pytest.fixture
-def rack(tmp_path: Path) -> Rack:
-    return Rack(tmp_path / "root")
-
-
 def place_of(rack: Rack, driver: str) -> PortPlace:
     return find_port(scan(rack.root), PORTS[driver])
 
