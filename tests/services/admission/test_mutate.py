@@ -42,13 +42,6 @@ def ours(**counts: Any) -> Object:
     return {OURS + name.replace("_", "-"): count for name, count in counts.items()}
 
 
-def test_an_env_with_blanks_between_its_parts_is_added_to() -> None:
-    text = json.dumps(pod(container("app", ours(nlb0="1"), env=[{"name": "A"}])), indent=1)
-    result = mutate(decode_pod(text.encode()), NAMESPACE, Policy())
-    assert isinstance(result, Patched)
-    assert "/spec/containers/0/env/-" in {operation["path"] for operation in result.operations}
-
-
 # The note of what was requested
 
 
