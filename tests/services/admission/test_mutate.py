@@ -242,7 +242,6 @@ def from_limit_ranger(limits: Object, text: str, *, noted: bool = False) -> tupl
         ({GPU_NAME: "1", GPU: "1"}, f"{GPU} limit for container app", GPU, "app"),
         ({GPU_NAME: "1", GPU: "0"}, f"{GPU} limit for container app", GPU, ""),
         ({REGION: "0"}, f"{REGION} limit for container app", REGION, ""),
-        ({REGION: "1"}, f"{REGION} limit for container other", REGION, ""),
         ({REGION: "1"}, "cpu limit for container app; nonsense", REGION, ""),
     ],
 )

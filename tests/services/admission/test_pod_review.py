@@ -77,7 +77,6 @@ def test_a_pod_is_called_by_what_it_has_of_a_name() -> None:
             ),
         ),
         (body({"request": {"uid": UID}}), 'not "" of ""'),
-        (body({"request": {"uid": UID, "operation": 1}}), 'not "" of ""'),
     ],
 )
 def test_reviews_that_cannot_be_answered_are_refused_with_a_reason(

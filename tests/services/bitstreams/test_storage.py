@@ -71,7 +71,6 @@ def test_a_gbs_gives_its_ids_and_all_that_follows_its_metadata() -> None:
         ("auto", None),
         ("auto-312.5", None),
         ("", None),
-        (None, None),
     ],
 )
 def test_a_clock_is_a_number_or_its_text_or_left_open(value: object, mhz: float | None) -> None:

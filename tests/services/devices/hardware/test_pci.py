@@ -18,7 +18,6 @@ FOLDER = "/sys/devices/pci0000:5d/0000:5d:00.0/0000:5e:00.0"
         ("/sys/devices/platform/dfl-pci/0000:5e:00.8/x", ""),
         ("0000:5E:00.0", ""),
         ("", ""),
-        ("/", ""),
     ],
 )
 def test_the_innermost_address_of_a_path_is_found(path: str, address: str) -> None:

@@ -43,7 +43,6 @@ def test_ids_are_dns_labels(text: str, made: str) -> None:
     ("kind", "text", "value"),
     [
         ("int", "1", 1),
-        ("int", "-5", -5),
         ("int", "0x1F", 31),
         ("int", "", None),
         ("int", "1 2", None),
@@ -51,7 +50,6 @@ def test_ids_are_dns_labels(text: str, made: str) -> None:
         ("bool", "1", True),
         ("bool", "N", False),
         ("bool", "2", None),
-        ("string", "", ""),
         ("string", "a b", "a b"),
         ("string", "x" * 65, None),
         ("string", "a\0b", None),

@@ -80,6 +80,7 @@ def test_a_serial_number_is_read_of_one_device_after_the_other() -> None:
         ({"attribute": "numaNode", "min": 2, "max": 3}, "numaNode is 1, not from 2 to 3"),
         ({"attribute": "numaNode", "min": 1, "max": 1}, None),
         ({"attribute": "numaNode", "min": 0}, None),
+        ({"attribute": "kernelName", "glob": "0000:*"}, None),
         ({"attribute": "kernelName", "glob": "x*"}, 'kernelName is "0000:b1:00.5", not x*'),
         ({"attribute": "virtualFunction", "equals": False}, "virtualFunction is true, not false"),
         ({"attribute": "usbSerial", "equals": "a"}, 'usbSerial is missing, not "a"'),
