@@ -69,10 +69,8 @@ class ClaimReports:
         """UIDs of claims that an earlier process may have reported; None before the first round."""
         self._reported: dict[str, Reports] = {}
         """What was written or refused, by UID."""
-        self._forbidden: dict[str, None] = {}
-        """UIDs of claims that may not be reported; the one that was tried longest ago first."""
-        self._not_before = 0.0
-        """When the first of them is tried again."""
+        self._forbidden: dict[str, float] = {}
+        """When claims that may not be reported are tried again, by UID."""
         self._outage = Outage(
             log,
             "the status of claims can't be written",
@@ -84,12 +82,6 @@ class ClaimReports:
         """Report after each scan, until cancelled."""
         await self._due.run_forever(self.run_once, interval=lambda: self._pause, spacing=SPACING)
 
-    def retry(self) -> None:
-        """Try soon again to report a claim that may not be reported, if there is one."""
-        if self._forbidden:
-            self._not_before = 0.0
-            self._due.request()
-
     async def run_once(self) -> None:
         """Report the claims whose devices or health have changed."""
         entries = [each for each in self._book.entries() if each.is_committed]
@@ -98,14 +90,16 @@ class ClaimReports:
         if self._earlier is None:
             self._earlier = uids
         self._reported = {uid: each for uid, each in self._reported.items() if uid in uids}
-        self._forbidden = {uid: None for uid in self._forbidden if uid in uids}
-        if self._forbidden and time.monotonic() >= self._not_before:
-            # Only one, which says whether the right was granted meanwhile.
-            self._reported.pop(next(iter(self._forbidden)), None)
+        now = time.monotonic()
+        self._forbidden = {
+            uid: at for uid, at in self._forbidden.items() if uid in uids and at > now
+        }
         self._pause = None
         for entry in entries:
-            reports = device_reports(entry, problems, pool=self._pool)
             uid = entry.claim.uid
+            if uid in self._forbidden:
+                continue
+            reports = device_reports(entry, problems, pool=self._pool)
             try:
                 if uid in self._earlier:
                     self._reported[uid] = await self._read(entry.claim)
@@ -113,8 +107,6 @@ class ClaimReports:
                 if reports != self._reported.get(uid):
                     await self._write(entry.claim, reports)
                     self._outage.ended()
-                    self._forbidden.pop(uid, None)
-                    self.retry()
             except ClusterError as error:
                 self._outage.failed(str(error))
                 if will_pass(error):
@@ -122,13 +114,12 @@ class ClaimReports:
                     return
                 self._earlier.discard(uid)
                 if isinstance(error, BadStatus) and error.status == FORBIDDEN:
-                    self._forbidden.pop(uid, None)
-                    self._forbidden[uid] = None
-                    self._not_before = time.monotonic() + FORBIDDEN_SECONDS
+                    self._forbidden[uid] = now + FORBIDDEN_SECONDS
+                    continue
             self._reported[uid] = reports
             self._backoff.reset()
         if self._forbidden:
-            self._pause = max(self._not_before - time.monotonic(), 0.0)
+            self._pause = max(min(self._forbidden.values()) - time.monotonic(), 0.0)
 
     async def _read(self, claim: ClaimRef) -> Reports:
         """What is in the status of a claim."""

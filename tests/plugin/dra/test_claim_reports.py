@@ -89,19 +89,13 @@ async def test_claims_are_prepared_without_the_right_to_report_them_and_reported
             await eventually_async(lambda: len(writes(bed)) == len(items))
             await is_left_alone(bed, dra)
             assert [conditions(bed, each) for each in names] == [[], []]
-            with monkeypatch.context() as shorter:
-                shorter.setattr("plugin.dra.claim_reports.FORBIDDEN_SECONDS", 0.0)
-                parts(dra).reports.retry()
-                await eventually_async(lambda: len(writes(bed)) > len(items) + 1)
-            # Each in its turn, since one may be refused for itself.
-            assert len({json.dumps(each[0]["device"]) for each in writes(bed)[2:4]}) == len(items)
-
-        def is_reported() -> bool:
-            # A report that is under way may yet be refused, and wait after that.
-            parts(dra).reports.retry()
-            return [conditions(bed, name) for name in names] == [[("True", "Prepared")]] * 2
-
-        await eventually_async(is_reported)
+    monkeypatch.setattr("plugin.dra.claim_reports.FORBIDDEN_SECONDS", 0.1)
+    async with bed.running():
+        with bed.api.faults.failing(403, matches=is_report):
+            await eventually_async(lambda: len(writes(bed)) > 2 * len(items))
+        await eventually_async(
+            lambda: [conditions(bed, each) for each in names] == [[("True", "Prepared")]] * 2
+        )
 
 
 @pytest.mark.parametrize("code", [404, 409])
