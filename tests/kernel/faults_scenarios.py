@@ -147,14 +147,6 @@ def test_a_programming_of_20_s_is_waited_for(bed: Bed, card: DflCard) -> None:
     assert bed.call("ensure", "dfl-port.0", "/run/slow.gbs") == "programmed"
 
 
-def test_the_driver_gives_up_a_card_that_works_on_its_words_for_20_s(
-    bed: Bed, card: DflCard
-) -> None:
-    card.reconfiguration.seconds = 20
-    assert "the hardware refused (Connection timed out" in program(bed, NLB3).stderr
-    assert bed.reasons("dfl-port.0") == {"port-disabled"}
-
-
 def test_a_card_torn_out_is_worked_on_in_vain(bed: Bed, card: DflCard) -> None:
     card.function.is_gone = True
     assert "can't be programmed" in (said := program(bed, NLB3).stderr)

@@ -1,7 +1,10 @@
 """Mappings asked on the node, and what is remembered of the answers."""
 
+import asyncio
+
 import pytest
 
+from plugin.device_plugin import starts
 from services.devices.model import PluginMode
 from services.kube.client import BadStatus, Unreadable
 from services.mappings.index import EMPTY_INDEX
@@ -73,10 +76,12 @@ def answer(status: int) -> BadStatus:
     return BadStatus(f"the API server answers {status}", status)
 
 
-async def test_approvals_count_only_while_the_api_server_does_not_answer(bed: Bed) -> None:
+async def test_approvals_count_only_while_the_api_server_does_not_answer(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with bed.running(DEVEL):
         state = await start(bed, REGION)
-        for error, starts in (
+        for error, allowed in (
             (AWAY, True),
             (answer(503), True),
             (answer(429), False),
@@ -86,6 +91,13 @@ async def test_approvals_count_only_while_the_api_server_does_not_answer(bed: Be
             bed.pods.error = error
             await bed.kubelet.restart_container(state, "c")
             await bed.kubelet.settled(state)
-            assert state["c"].running is starts, error
+            assert state["c"].running is allowed, error
             bed.pods.error = None
             await bed.runs(state)
+        monkeypatch.setattr(starts, "API_SECONDS", 0.2)
+        bed.pods.delay = asyncio.Event()
+        await bed.restart(state)
+        bed.add_card(NLB0)
+        await bed.offers(2, REGION)
+        assert not (await bed.wants("q", NLB0))["c"].started
+        assert "the API server didn't say within 0.2 s" in bed.said

@@ -1,6 +1,5 @@
 """Region mode where functions are only verified: what starts, what doesn't, what the events say."""
 
-import asyncio
 import base64
 import json
 from pathlib import Path
@@ -11,7 +10,6 @@ from unittest.mock import Mock
 import pytest
 from structlog.testing import capture_logs
 
-from plugin.device_plugin import starts
 from plugin.device_plugin.starts import Starts
 from plugin.settings import PluginSettings
 from services.devices.model import Device, DeviceNode, PluginMode
@@ -51,22 +49,6 @@ async def test_a_container_waits_until_its_region_carries_what_it_wants(bed: Bed
         await bed.kubelet.restart_container(started, "c")
         assert not started["c"].running
         assert "carries an unknown function (the content of dfl-port.0 is unknown" in bed.said
-
-
-async def test_an_api_server_that_is_slow_is_as_one_that_is_away(
-    bed: Bed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for _ in range(2):
-        bed.add_card(NLB0)
-    bed.record_ports()
-    async with bed.running(PluginMode.REGION, programming="none"):
-        allowed = await bed.wants("p", NLB0)
-        await bed.runs(allowed)
-        monkeypatch.setattr(starts, "API_SECONDS", 0.2)
-        bed.pods.delay = asyncio.Event()
-        await bed.restart(allowed)
-        assert not (await bed.wants("q", NLB0))["c"].started
-        assert "the API server didn't say within 0.2 s" in bed.said
 
 
 # Whether a container's device nodes are those of its devices

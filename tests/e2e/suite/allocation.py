@@ -265,6 +265,12 @@ def _devices(allocation: Json) -> list[tuple[str, str]]:
 
 CONFIG: Final = {"requests": ["r"], "opaque": {"driver": f"gpu.{DOMAIN}", "parameters": {"a": 1}}}
 TOLERATION: Final = {"key": f"{DOMAIN}/worn", "operator": "Exists", "effect": "NoSchedule"}
+EVERY: Final[Json] = {
+    "allocationMode": "All",
+    "adminAccess": True,
+    "selectors": where('model == "large"'),
+}
+LARGE: Final = " ".join(f"gpu-{number:03}" for number in range(3, DEVICES, 4))
 ALTERNATIVES: Final = [
     {"name": "two", "deviceClassName": f"gpu.{DOMAIN}", "selectors": where('model == "huge"')},
     {"name": "one", "deviceClassName": f"gpu.{DOMAIN}"},
@@ -291,38 +297,22 @@ ALTERNATIVES: Final = [
         ),
         pytest.param("parts", [exactly("part", count=3)], [1], "part-000 part-001 part-004"),
         pytest.param("worn", [exactly("tainted", tolerations=[TOLERATION])], [1], "tainted-000"),
+        pytest.param("watch", [exactly("gpu", **EVERY)], [1, 1], f"{LARGE} | {LARGE}"),
     ],
 )
 def test_a_demonstration_by_one_line_gets_these_devices(
     paper: Paper, name: str, devices: list[Json], units: list[int], expected: str
 ) -> None:
+    """Pods that request so many units of a name get devices, in order."""
     paper.template(name, {"requests": devices})
-    assert shown(paper, name, units) == expected
-
-
-def shown(paper: Paper, name: str, units: list[int]) -> str:
-    """The devices of pods that request so many units of a name, in order."""
     items = [
         simple(f"{name}-{number}", {f"accelbind.dev/{name}": amount}, "true")
         for number, amount in enumerate(units)
     ]
     paper.admitted(items[0])
     found = [paper.scheduled(item).values() for item in items]
-    return " | ".join(
-        " ".join(each["device"] for one in of_pod for each in one["results"]) for of_pod in found
-    )
-
-
-def test_all_devices_that_fit_are_watched_by_one_line(paper: Paper) -> None:
-    every: Json = {
-        "allocationMode": "All",
-        "adminAccess": True,
-        "selectors": where('model == "large"'),
-    }
-    paper.template("watch", {"requests": [exactly("gpu", **every)]})
-    found = [each.split() for each in shown(paper, "watch", [1, 1]).split(" | ")]
-    large = [f"gpu-{number:03}" for number in range(3, DEVICES, 4)]
-    assert found == [large, large]
+    given = [" ".join(each["device"] for one in pod for each in one["results"]) for pod in found]
+    assert " | ".join(given) == expected
 
 
 def test_configuration_comes_with_the_claim_of_a_name(paper: Paper) -> None:
