@@ -4,17 +4,14 @@ Each container's command is run here with its arguments and variables and `--pri
 unknown flag or variable, or a value that can't be, ends it.
 """
 
-import os
-from collections.abc import Callable
 from pathlib import PurePath
 
 import pytest
 import yaml
 
-from accelbind.cli import main
 from services.devices.dra import DRIVER
+from tests.accelbind.running import run
 from tests.manifests.rendering import OVERLAYS, Json, one, ours, rendered
-from tests.support import clean_environment
 
 MODES = {
     "region": "region",
@@ -25,7 +22,6 @@ MODES = {
 }
 
 
-Read = Callable[[Json], Json]
 PLUGINS = sorted(set(OVERLAYS) - {"names"})
 """The overlays that have one."""
 DRA_FOLDERS = ("device-plugins", f"plugins/{DRIVER}", "plugins_registry")
@@ -33,24 +29,14 @@ ENFORCING = {"region", "regiondevel"}
 """Modes whose plugins must know every pod that starts a container."""
 
 
-@pytest.fixture
-def settings(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Read:
-    """Give the settings of a container's process."""
-
-    def read(container: Json) -> Json:
-        assert container["command"] == ["accelbind"], "the images' entry point"
-        with monkeypatch.context() as environment:
-            for name in set(os.environ) - set(clean_environment()):
-                environment.delenv(name)
-            for each in container.get("env", ()):
-                environment.setenv(each["name"], each.get("value", "node-1"))
-            code = main([*container["args"], "--print-config"])
-        printed = capsys.readouterr()
-        assert code == 0, printed.err
-        found: Json = yaml.safe_load(printed.out)
-        return found
-
-    return read
+def settings(container: Json) -> Json:
+    """The settings of a container's process."""
+    assert container["command"] == ["accelbind"], "the images' entry point"
+    env = {each["name"]: each.get("value", "node-1") for each in container.get("env", ())}
+    done = run(*container["args"], "--print-config", env=env)
+    assert done.returncode == 0, done.stderr
+    found: Json = yaml.safe_load(done.stdout)
+    return found
 
 
 def container_of(overlay: str, name: str) -> Json:
@@ -70,9 +56,7 @@ def beneath(path: str, container: Json) -> bool:
 
 
 @pytest.mark.parametrize("overlay", PLUGINS)
-def test_the_plugin_understands_its_settings_and_has_what_they_name(
-    overlay: str, settings: Read
-) -> None:
+def test_the_plugin_understands_its_settings_and_has_what_they_name(overlay: str) -> None:
     container = container_of(overlay, "accelbind-plugin")
     found, is_dra = settings(container), overlay == "dra"
     assert found["node-name"] == "node-1", "the node's name, and not the pod's"
@@ -96,9 +80,7 @@ def test_the_plugin_understands_its_settings_and_has_what_they_name(
     assert beneath(found["bitstreams"], container) == (is_dra or found["mode"] == "region")
 
 
-def test_the_webhook_understands_its_settings_and_listens_where_the_service_leads(
-    settings: Read,
-) -> None:
+def test_the_webhook_understands_its_settings_and_listens_where_the_service_leads() -> None:
     container = container_of("af", "accelbind-webhook")
     found = settings(container)
     assert ports(container) == {"https": found["port"], "metrics": found["metrics-port"]}
@@ -110,7 +92,7 @@ def test_the_webhook_understands_its_settings_and_listens_where_the_service_lead
     assert [(port["port"], port["targetPort"]) for port in service] == [(443, "https")]
 
 
-def test_the_certificates_are_for_what_the_manifests_name(settings: Read) -> None:
+def test_the_certificates_are_for_what_the_manifests_name() -> None:
     items = rendered("base")
     container = container_of("af", "accelbind-certs")
     found = settings(container)
@@ -124,7 +106,7 @@ def test_the_certificates_are_for_what_the_manifests_name(settings: Read) -> Non
         one(items, "ValidatingWebhookConfiguration", name)
 
 
-def test_the_hook_is_where_the_plugin_tells_the_runtime_to_find_it(settings: Read) -> None:
+def test_the_hook_is_where_the_plugin_tells_the_runtime_to_find_it() -> None:
     spec = ours("overlays/region-hook")["accelbind-plugin"]
     (installer,) = spec["initContainers"]
     (mount,) = installer["volumeMounts"]
