@@ -57,14 +57,6 @@ def bundled(get: Get) -> bool:
     return bool(hooks) and all(hook["clientConfig"].get("caBundle") for hook in hooks)
 
 
-def start_webhook(processes: Processes, api_server: str, tls: Path, ports: Path) -> Process:
-    return processes.accelbind(
-        *("webhook", "--tls-cert", tls / "tls.crt", "--tls-key", tls / "tls.key"),
-        *("--api-server", api_server, "--port", "0", "--metrics-port", "0"),
-        *("--ports-file", ports, "--drain-seconds", "0"),
-    )
-
-
 def is_ready(port: int) -> bool:
     """Whether a Service would lead to who has this plain port."""
     try:
@@ -80,7 +72,11 @@ async def webhook(
     """The webhook behind its Service, with the certificate of the Secret."""
     tls, file = folder / "tls", folder / "webhook.json"
     await eventually_async(lambda: mounted(api.get, tls))
-    process = start_webhook(processes, api.address, tls, file)
+    process = processes.accelbind(
+        *("webhook", "--tls-cert", tls / "tls.crt", "--tls-key", tls / "tls.key"),
+        *("--api-server", api.address, "--port", "0", "--metrics-port", "0"),
+        *("--ports-file", file, "--drain-seconds", "0"),
+    )
     ports = await asyncio.to_thread(process.ports, file)
     ready = partial(is_ready, ports["metrics"])
     await eventually_async(lambda: asyncio.to_thread(ready))

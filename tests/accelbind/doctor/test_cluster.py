@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from accelbind.cli import main
 from accelbind.doctor.model import Result, failed
 from accelbind.doctor.policy import CERTS, POLICIES
 from accelbind.doctor.show import lines
@@ -17,7 +16,7 @@ from simulator.apiserver.standin import ApiServerStandIn
 from simulator.cards import A10_INTERFACE, NLB0
 from tests.accelbind.doctor import answers as cluster
 from tests.accelbind.doctor.answers import SYSTEM, Json, answering, expect, looked, told
-from tests.accelbind.running import write_config
+from tests.accelbind.running import run, write_config
 from tests.simulator.apiserver.support import PHYSICAL, function, node_with, pod
 from tests.support import require
 
@@ -369,22 +368,18 @@ def test_of_many_findings_the_first_are_shown() -> None:
         (False, "kubeconfig does not exist"),
     ],
 )
-def test_a_wrong_kubeconfig_is_one_finding(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], *, exists: bool, cause: str
-) -> None:
+def test_a_wrong_kubeconfig_is_one_finding(tmp_path: Path, *, exists: bool, cause: str) -> None:
     require("kubectl")
     path = write_config(tmp_path, {"server": "https://127.0.0.1:1"})
     if not exists:
         path.unlink()
-    command = ["doctor", "--cluster", "--kubeconfig", str(path)]
-    assert main(command) == 2
-    out = capsys.readouterr().out
+    command = ("doctor", "--cluster", "--kubeconfig", path)
+    code, out, _ = run(*command)
     assert (out.count(cause), out.count("→ check --kube"), "\\n" in out) == (1, 1, False)
-    assert len(out.splitlines()) == 5
-    assert main([*command, "--only", "cluster.pools"]) == 2
-    out = capsys.readouterr().out
-    assert (out.count(cause), out.splitlines()[-1]) == (1, "1 check: 1 unseen")
-    assert main([*command, "-o", "json"]) == 2
-    document = json.loads(capsys.readouterr().out)
-    assert document["ok"] is False
+    assert (code, len(out.splitlines())) == (2, 5)
+    code, out, _ = run(*command, "--only", "cluster.pools")
+    assert (code, out.count(cause), out.splitlines()[-1]) == (2, 1, "1 check: 1 unseen")
+    code, out, _ = run(*command, "-o", "json")
+    document = json.loads(out)
+    assert (code, document["ok"]) == (2, False)
     assert document["counts"]["unseen"] == len(document["checks"]) == 1
