@@ -12,13 +12,13 @@ from accelbind.published import CLASSES, SLICES
 from services.kube.client import ClusterClient
 from services.mappings.index import build_index
 from services.mappings.model import read_entry
-from simulator.apiserver.http_server import Request
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.accelbind.doctor.answers import (
     Answers,
     Json,
     answering,
     attributes,
+    denied,
     device_class,
     first_of,
     items,
@@ -113,11 +113,7 @@ CLUSTER = {
 }
 
 
-def answers(*, denied: str = "") -> Answers:
-    def deny(request: Request) -> int | None:
-        return 403 if denied and denied in request.path else None
-
-    return first_of(deny, *(items(path, *objects) for path, objects in CLUSTER.items()))
+ANSWERS = first_of(*(items(path, *objects) for path, objects in CLUSTER.items()))
 
 
 def mapped(target: Json, **spec: Any) -> Json:
@@ -134,7 +130,7 @@ ON_GPUS = Offer(("n1", "n2"), 2)
 
 
 @pytest.mark.parametrize(
-    ("mapping", "denied", "offer"),
+    ("mapping", "hidden", "offer"),
     [
         (mapped({"resource": GPU}), "", ON_GPUS),
         (mapped({"resource": GPU, "count": 2}), "", Offer(("n1", "n2"), 1)),
@@ -165,24 +161,22 @@ ON_GPUS = Offer(("n1", "n2"), 2)
     ],
 )
 async def test_free_is_what_nodes_have_and_pods_and_claims_leave(
-    api: ApiServerStandIn, mapping: Json, denied: str, offer: Offer
+    api: ApiServerStandIn, mapping: Json, hidden: str, offer: Offer
 ) -> None:
     entry = read_entry({"metadata": {"namespace": "default"}} | mapping)
     assert entry is not None
     own = build_index([entry]).namespace("default")
     (found,) = [table.by_name["x"] for table in own.tables if "x" in table.by_name]
-    with answering(api, answers(denied=denied)):
+    with answering(api, first_of(denied(hidden), ANSWERS) if hidden else ANSWERS):
         async with ClusterClient(api.access) as client:
             offers = await read_offers(client, "default")
     assert offers.of(found, "default", "fpga.intel.com") == offer
-    assert len(offers.missing) == bool(denied)
+    assert len(offers.missing) == bool(hidden)
 
 
-async def listed(
-    api: ApiServerStandIn, *flags: str, denied: str = "", more: Answers = lambda _: None
-) -> Done:
+async def listed(api: ApiServerStandIn, *flags: str, but: Answers = lambda _: None) -> Done:
     command = ("names", "list", "--api-server", api.address, *flags)
-    with answering(api, first_of(more, answers(denied=denied))):
+    with answering(api, first_of(but, ANSWERS)):
         return await asyncio.to_thread(run_process, *command)
 
 
@@ -224,21 +218,21 @@ async def test_the_namespace_of_shared_names_may_be_published(
 ) -> None:
     api.put(accelerator("lib", "", target={"resource": GPU}, namespace="shared"))
     path = "/api/v1/namespaces/kube-public/configmaps/accelbind"
-    done = await listed(api, more=one(path, published))
+    done = await listed(api, but=one(path, published))
     assert (done.returncode, said in done.stdout) == (0, True)
 
 
 async def test_a_missing_right_is_named_and_what_it_hides_is_unknown(api: ApiServerStandIn) -> None:
     api.put(accelerator("gpu", "", target={"resource": GPU}))
-    done = await listed(api, denied="/pods")
+    done = await listed(api, but=denied("/pods"))
     assert done.stdout.splitlines()[1:] == [
         "accelbind.dev/gpu   default   nvidia.com/gpu   n1 and n2    unknown   -",
         "names that all namespaces share, if there are any, are those of --shared-namespace",
         "unknown, since you may not list pods of all namespaces",
     ]
-    done = await listed(api, denied="/kube-public/")
+    done = await listed(api, but=denied("/kube-public/"))
     assert done.returncode == 0
-    done = await listed(api, "--shared-namespace", "lib", denied="/lib/")
+    done = await listed(api, "--shared-namespace", "lib", but=denied("/lib/"))
     assert "you may not list the shared names in namespace lib" in done.stdout
 
 
@@ -251,9 +245,6 @@ async def test_a_namespace_without_names_differs_from_one_that_does_not_exist(
         (404, 2, "error: namespace empty does not exist"),
         (500, 2, "500"),
     ):
-
-        def status(request: Request, answer: int = answer) -> int | None:
-            return answer if request.path == "/api/v1/namespaces/empty" else None
-
-        done = await listed(api, "-n", "empty", more=status)
+        namespace = one("/api/v1/namespaces/empty", answer)
+        done = await listed(api, "-n", "empty", but=namespace)
         assert (done.returncode, words in done.stdout + done.stderr) == (code, True), done

@@ -71,9 +71,14 @@ def items(path: str, *objects: Json) -> Answers:
     return answer
 
 
-def one(path: str, obj: Json) -> Answers:
-    """An object at a path."""
-    return lambda request: obj if request.path == path else None
+def one(path: str, answer: Json | int) -> Answers:
+    """An object at a path, or the code of an error."""
+    return lambda request: answer if request.path == path else None
+
+
+def denied(part: str) -> Answers:
+    """Nobody may see paths with this part."""
+    return lambda request: 403 if part in request.path else None
 
 
 def first_of(*several: Answers) -> Answers:

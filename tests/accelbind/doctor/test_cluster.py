@@ -11,7 +11,6 @@ from accelbind.doctor.model import Result, failed
 from accelbind.doctor.policy import CERTS, POLICIES
 from accelbind.doctor.show import lines
 from certs.folder import issue
-from simulator.apiserver.http_server import Request
 from simulator.apiserver.standin import ApiServerStandIn
 from simulator.cards import A10_INTERFACE, NLB0
 from tests.accelbind.doctor import answers as cluster
@@ -151,12 +150,8 @@ async def test_a_pod_that_is_not_sent_to_the_webhook_shows_nothing_of_it(
     for each in (mutating, validating):
         api.put(each)
     await expect(api, "cluster.served", "unseen", "it was not sent to the webhook")
-    pods = "/api/v1/namespaces/default/pods"
-
-    def forbid(request: Request) -> int | None:
-        return 403 if request.path == pods else None
-
-    await expect(api, "cluster.served", "unseen", "as the test says", answers=forbid)
+    answers = cluster.one("/api/v1/namespaces/default/pods", 403)
+    await expect(api, "cluster.served", "unseen", "as the test says", answers=answers)
 
 
 # Workloads, nodes, pods --------------------------------------------------------------------------
@@ -305,12 +300,9 @@ async def test_pending_pods_are_found_where_mappings_may_not_be_read(
     api: ApiServerStandIn,
 ) -> None:
     api.put(stuck("unknown", "fpga.intel.com/region-ffffffff"))
-
-    def denied(request: Any) -> int | None:
-        return 403 if "accelerators" in request.path else None
-
-    for words in ("which no node knows", "what Accelerators stand for"):
-        await expect(api, "cluster.pending-pods", "failed", words, answers=denied)
+    words = ("which no node knows", "what Accelerators stand for")
+    answers = cluster.denied("accelerators")
+    await expect(api, "cluster.pending-pods", "failed", *words, answers=answers)
 
 
 # The policies of the certificates' account ------------------------------------------------------

@@ -13,7 +13,7 @@ from services.kube.client import BadStatus, ClusterClient
 from services.pods.manifests import find_pods
 from simulator.apiserver.http_server import Request, Response
 from simulator.apiserver.standin import ApiServerStandIn
-from tests.accelbind.doctor.answers import Answers, Json, answering, first_of, one
+from tests.accelbind.doctor.answers import Answers, Json, answering, denied, first_of, one
 from tests.accelbind.running import Done, run_process
 from tests.services.building import accelerator
 from tests.simulator.apiserver.support import function, pod
@@ -212,15 +212,13 @@ async def test_a_pod_that_only_gets_the_defaults_is_admitted_unchanged(explain: 
 
 
 async def test_a_name_may_become_a_claim_and_its_mapping_be_unreadable(explain: Explain) -> None:
-    def denied(request: Request) -> int | None:
-        return 403 if request.path.startswith("/apis/fpga.intel.com") else None
-
+    unreadable = denied("/apis/fpga.intel.com")
     came = admitted({})
     came["spec"]["containers"][0]["resources"]["claims"] = [{"name": "gpu"}]
-    found = await explain.json(pod(resource=NAME), denied, created(came))
+    found = await explain.json(pod(resource=NAME), unreadable, created(came))
     (rewrite,) = found["rewrites"]
     assert (rewrite["logical"], rewrite["resource"], rewrite["mapping"]) == (NAME, "", "")
-    done = await explain(pod(resource=NAME), denied, created(came))
+    done = await explain(pod(resource=NAME), unreadable, created(came))
     assert f"  container c: {NAME}: 1 becomes claim gpu\n" in done.stdout
 
 
@@ -324,10 +322,7 @@ async def test_a_webhook_that_knows_no_dry_runs_leaves_the_answer_open(explain: 
 
 
 async def test_without_any_right_there_is_no_answer(explain: Explain) -> None:
-    def denied(request: Request) -> int | None:
-        return 403 if "fpga.intel.com" in request.path else None
-
-    done = await explain(pod(resource=NAME), may(allowed=False), denied)
+    done = await explain(pod(resource=NAME), may(allowed=False), denied("fpga.intel.com"))
     assert (done.returncode, done.stdout) == (2, "")
     assert "you may not create pods in namespace default, and the API server" in done.stderr
 
@@ -361,20 +356,18 @@ async def test_a_parameter_that_a_controller_fills_in_is_no_refusal(explain: Exp
 
 
 @pytest.mark.parametrize(
-    ("allowed", "denied"), [("default", "fpga.intel.com"), ("", "/other/acceleratorfunctions")]
+    ("allowed", "hidden"), [("default", "fpga.intel.com"), ("", "/other/acceleratorfunctions")]
 )
 async def test_pods_without_an_answer_take_none_from_the_others(
-    explain: Explain, allowed: str, denied: str
+    explain: Explain, allowed: str, hidden: str
 ) -> None:
-    def answer(request: Request) -> Json | int | None:
-        if denied in request.path:
-            return 403
+    def answer(request: Request) -> Json | None:
         there = request.path == REVIEWS and json.loads(request.body)["spec"]["resourceAttributes"]
         return {"status": {"allowed": there["namespace"] == allowed}} if there else None
 
     other = pod() | {"metadata": {"name": "q", "namespace": "other"}}
     pods = {"apiVersion": "v1", "kind": "List", "items": [pod(), other]}
-    done = await explain(pods, answer, created(admitted({})))
+    done = await explain(pods, denied(hidden), answer, created(admitted({})))
     assert (done.returncode, "Pod p in namespace default: admitted" in done.stdout) == (2, True)
     assert "error: Pod q: you may not create pods in namespace other, and the" in done.stderr
 
