@@ -81,7 +81,8 @@ class Rack:
         )
         for number in range(max(spec.ports, len(spec.afu_ids))):
             afu_id = spec.afu_ids[min(number, len(spec.afu_ids) - 1)]
-            self._add_port(function, number, afu_id)
+            serial = self._reserve_number(spec.driver, "port")
+            function.ports.append(SyntheticPort(number, serial, afu_id))
         self._lay_out(function)
         for fault in spec.faults:
             self.break_(address, fault)
@@ -167,10 +168,6 @@ class Rack:
         )
         self.functions[address] = function
         return function
-
-    def _add_port(self, function: Function, number: int, afu_id: str) -> None:
-        serial = self._reserve_number(function.driver, "port")
-        function.ports.append(SyntheticPort(number, serial, afu_id))
 
     def _reserve_number(self, driver: str, kind: str) -> int:
         """The lowest free number, as the kernel gives them."""

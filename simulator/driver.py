@@ -36,6 +36,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from services.programming.ioctls import DriverCalls, DriverNode, holders_of
+from simulator.devices import DeviceTree
 
 SOCKET: Final = "accelbind-driver.sock"
 
@@ -134,6 +135,7 @@ class DriverStandIn:
         """Cleared, programming hangs until it is set."""
         self.go_on.set()
         self._root = root
+        self._tree = DeviceTree(root)
         self._on_done = on_done
         (root / "dev" / SOCKET).unlink(missing_ok=True)
         self._ended = contextlib.ExitStack()
@@ -219,7 +221,7 @@ class DriverStandIn:
             if self.refuse or match is None:
                 self._note("refused", port.name, "")
                 raise OSError(errno.EIO, "the hardware refuses")
-            _write(self._root, port / "afu_id", match[1].decode())
+            self._tree.file(str(port.relative_to(self._root) / "afu_id"), match[1].decode())
             self._note("programmed", port.name, match[1].decode())
 
     def _card(self, engine: str) -> threading.Lock:
@@ -251,12 +253,6 @@ def _port_of(card: Path, family: str, number: int) -> Path:
 def _folders(parent: Path) -> Iterator[Path]:
     with contextlib.suppress(FileNotFoundError):
         yield from (each for each in parent.iterdir() if each.is_dir())
-
-
-def _write(root: Path, path: Path, afu_id: str) -> None:
-    staged = root / f".programmed-{threading.get_ident()}"
-    staged.write_text(f"{afu_id}\n", encoding="ascii")
-    staged.replace(path)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

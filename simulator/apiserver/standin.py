@@ -84,24 +84,19 @@ class ApiServerStandIn:
             self.put(namespace | {"status": {"phase": "Active"}})
 
     async def __aenter__(self) -> Self:
-        await self.start()
+        """Listen, write credentials, schedule."""
+        self._scheduler = asyncio.create_task(Scheduler(self.store).run_forever())
+        await self._listen()
+        self.write_credentials()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
-
-    async def start(self) -> None:
-        """Listen (on the same port again after `stop`), write credentials, schedule."""
-        self._scheduler = asyncio.create_task(Scheduler(self.store).run_forever())
+    async def _listen(self) -> None:
+        """Listen, on the same port each time."""
         port = self.port or self.options.port
-        await self._listen(port)
-        self.write_credentials()
-
-    async def _listen(self, port: int) -> None:
         await self._server.listen_on(self._directory / "api.sock")
         await self._server.listen(self.options.host, port, self._context)
 
-    async def stop(self) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """End watches properly, finish running requests, and close everything."""
         self.end_watches()
         await self._server.close()
@@ -212,4 +207,4 @@ class ApiServerStandIn:
         try:
             yield
         finally:
-            await self._listen(self.port)
+            await self._listen()

@@ -51,11 +51,6 @@ class PodSpec:
     containers: tuple[ContainerSpec, ...]
     """Init containers first: the order in which a kubelet allocates."""
 
-    @property
-    def log_folder(self) -> str:
-        """The name of its folder under /var/log/pods."""
-        return f"{self.namespace}_{self.name}_{self.uid}"
-
 
 def read_pod(pod: Mapping[str, Any]) -> PodSpec:
     """Read a v1 Pod, or raise InvalidInput; a missing uid or namespace is made up."""
@@ -150,15 +145,6 @@ class ContainerState:
     @property
     def running(self) -> bool:
         return self.stage is Stage.RUNNING
-
-    @property
-    def restarts(self) -> int:
-        return max(0, self.started - 1)
-
-    @property
-    def env(self) -> list[Mapping[str, Any]]:
-        """All its variables in order: those of `Allocate`, then the spec's."""
-        return [{"name": k, "value": v} for k, v in self.granted.env] + list(self.spec.env)
 
     def wait(self, reason: str, message: str) -> None:
         self.stage, self.reason, self.message = Stage.WAITING, reason, message

@@ -71,7 +71,7 @@ def _container_status(state: ContainerState) -> Json:
     return {
         "name": state.spec.name,
         "ready": state.running or (state.spec.init and state.stage is Stage.TERMINATED),
-        "restartCount": state.restarts,
+        "restartCount": max(0, state.started - 1),
         "state": {state.stage.value: _stage(state)},
     }
 
@@ -95,8 +95,9 @@ def given(pod: PodState) -> str:
 
 def _given(state: ContainerState) -> Json:
     granted = state.granted
+    env = ({"name": name, "value": value} for name, value in granted.env)
     return {
-        "env": state.env,
+        "env": [*env, *state.spec.env],
         "devices": [
             {
                 "containerPath": each.container_path,

@@ -74,9 +74,6 @@ class KubeletStandIn:
         await self.start()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
     async def start(self) -> None:
         """Start: read the checkpoint, delete every other file in the folder, serve."""
         await self.devices.start()
@@ -95,7 +92,7 @@ class KubeletStandIn:
         await self.stop()
         await self.start()
 
-    async def close(self) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
         for ending in self._endings.values():
             ending.cancel()
@@ -147,7 +144,7 @@ class KubeletStandIn:
         self._workers[state.spec.uid] = PodWorker(state, self._node)
 
     def _log_folder(self, spec: PodSpec) -> Path:
-        return self.folder / "pod-logs" / spec.log_folder
+        return self.folder / "pod-logs" / f"{spec.namespace}_{spec.name}_{spec.uid}"
 
     async def delete_pod(self, pod: PodState) -> None:
         uid = pod.spec.uid

@@ -127,8 +127,9 @@ class FakeNode:
 
 
 @asynccontextmanager
-async def node_of(folder: Path, options: Options) -> AsyncIterator[FakeNode]:
-    async with ApiServerStandIn(folder, options) as api:
+async def node_of(folder: Path, *dropped: str) -> AsyncIterator[FakeNode]:
+    """A node whose API server drops such fields of devices."""
+    async with ApiServerStandIn(folder, Options(dropped=dropped)) as api:
         api.put({"kind": "Node", "metadata": {"name": NODE}, "status": {}})
         connection = ClusterClient(api.access)
         try:
@@ -139,7 +140,7 @@ async def node_of(folder: Path, options: Options) -> AsyncIterator[FakeNode]:
 
 @pytest.fixture
 async def node(tmp_path: Path) -> AsyncIterator[FakeNode]:
-    async with node_of(tmp_path, Options()) as made:
+    async with node_of(tmp_path) as made:
         yield made
 
 
@@ -190,7 +191,7 @@ async def test_a_slice_belongs_to_its_node_and_is_written_once(node: FakeNode) -
 
 
 async def test_where_taints_are_dropped_it_is_left_out(tmp_path: Path) -> None:
-    async with node_of(tmp_path, Options(dropped=("taints",))) as node:
+    async with node_of(tmp_path, "taints") as node:
         with capture_logs() as logs:
             async with node.publishing(card(0), card(1)):
                 node.scan(card(0), bad(card(1)))
