@@ -5,7 +5,6 @@ stand-in gave the same errors on thousands of random objects.
 """
 
 from functools import cache
-from typing import Any
 
 import pytest
 import yaml
@@ -15,11 +14,10 @@ from hypothesis import strategies as st
 from services.mappings.model import parse
 from services.process.errors import InvalidMapping
 from simulator.apiserver import crd
+from tests.manifests.rendering import Json
 from tests.manifests.test_expressions import schemas
 from tests.simulator.apiserver.support import function
 from tests.support import REPOSITORY
-
-Json = dict[str, Any]
 
 FOLDER = REPOSITORY / "manifests" / "crd"
 KINDS = {"acceleratorfunctions": "AcceleratorFunction", "fpgaregions": "FpgaRegion"}

@@ -13,9 +13,14 @@ import pytest
 from simulator.apiserver.crd import CelError, compile_expression
 from simulator.demo.suite import ASKS_FOR_ACCELERATORS
 from tests.manifests.helm import with_values
-from tests.manifests.rendering import COMPONENTS, INCLUDED, KUSTOMIZATIONS, own_overlay, rendered
-
-Json = dict[str, Any]
+from tests.manifests.rendering import (
+    COMPONENTS,
+    INCLUDED,
+    KUSTOMIZATIONS,
+    Json,
+    own_overlay,
+    rendered,
+)
 
 PREFIXES = ("fpga.intel.com/", "accelbind.dev/")
 CLASSES = "deviceclass.resource.kubernetes.io/"
@@ -109,12 +114,11 @@ def asks(spec: Json | None, prefixes: tuple[str, ...]) -> bool:
     """Whether a pod, or a container of it, has a resource with such a name."""
     spec = spec or {}
     holders = [spec, *(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
-    parts = [(one.get("resources") or {}).get(part) for one in holders for part in PARTS]
+    parts = [
+        (one.get("resources") or {}).get(part) for one in holders for part in ("limits", "requests")
+    ]
     keys = {key for part in parts for key in part or ()}
     return any("/" in key and key.startswith(prefixes) for key in keys)
-
-
-PARTS = ("limits", "requests")
 
 
 def test_webhooks_are_called_for_pods_with_accelerators_whatever_else_is_null(

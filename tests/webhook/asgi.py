@@ -47,16 +47,9 @@ class Bench:
         """
         scope: dict[str, Any] = {
             "type": "http",
-            "asgi": {"version": "3.0"},
-            "http_version": "1.1",
             "method": method,
             "path": path,
-            "raw_path": path.encode(),
             "query_string": b"timeout=10s",
-            "root_path": "",
-            "scheme": "https",
-            "server": ("webhook", 443),
-            "client": ("api", 1),
             "headers": JSON if headers is None else headers,
         }
         return asyncio.run(self._exchange(scope, _as_messages(messages)))

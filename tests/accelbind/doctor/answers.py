@@ -209,11 +209,10 @@ def told(result: Result) -> str:
     return "\n".join(f"{line.state}: {line.what} → {line.todo}" for line in result.lines)
 
 
-def labelled(name: str, amounts: Json, *taints: Json, **labels: str) -> Json:
-    """A node with the label for plugins, and others."""
+def labelled(name: str, amounts: Json, *taints: Json) -> Json:
+    """A node with the label for plugins."""
     made = node_with(name, amounts)
-    own = {"kubernetes.io/os": "linux", "accelbind.dev/plugin": "true"}
-    made["metadata"]["labels"] = own | labels
+    made["metadata"]["labels"] = {"kubernetes.io/os": "linux", "accelbind.dev/plugin": "true"}
     made["spec"] = {"taints": list(taints)}
     return made
 
