@@ -64,16 +64,6 @@ async def test_a_cluster_without_accelbind_has_no_configurations(api: ApiServerS
     await expect(api, "cluster.policy", "skipped", "no account")
 
 
-async def test_the_public_suites_webhook_is_found(api: ApiServerStandIn) -> None:
-    public = cluster.configurations("https://127.0.0.1:1", b"")[0]
-    public["metadata"]["name"] = "inteldeviceplugins-mutating-webhook-configuration"
-    public["webhooks"] = public["webhooks"][:1]
-    public["webhooks"][0]["name"] = "fpga.mutator.webhooks.intel.com"
-    api.put(public)
-    await expect(api, "cluster.other-suites", "failed", "docs/migration.md")
-    await expect(api, "cluster.webhooks", "failed")  # it isn't ours
-
-
 def conditions(expression: str) -> Json:
     return {"matchConditions": [{"name": "x", "expression": expression}]}
 
@@ -169,7 +159,12 @@ async def test_workloads_that_are_not_ready_are_named(api: ApiServerStandIn) -> 
     assert [str(line.state) for line in result.lines] == ["failed", "ok"], "a pool may be empty"
 
 
-async def test_other_suites_are_found(api: ApiServerStandIn) -> None:
+async def test_other_suites_and_their_webhook_are_found(api: ApiServerStandIn) -> None:
+    public, _ = cluster.configurations("https://127.0.0.1:1", b"")
+    public["metadata"]["name"] = "inteldeviceplugins-mutating-webhook-configuration"
+    public["webhooks"][0]["name"] = "fpga.mutator.webhooks.intel.com"
+    api.put(public)
+
     def item(name: str, namespace: str = "kube-system") -> Json:
         return {"metadata": {"name": name, "namespace": namespace}}
 
@@ -182,9 +177,10 @@ async def test_other_suites_are_found(api: ApiServerStandIn) -> None:
             item("accelbind-plugin", SYSTEM),
         ),
     )
-    words = "kubectl delete fpgadeviceplugin sample"
-    result = await expect(api, "cluster.other-suites", "failed", words, answers=answers)
-    assert len(result.lines) == 3
+    words = ("kubectl delete fpgadeviceplugin sample", "only one webhook can replace names")
+    result = await expect(api, "cluster.other-suites", "failed", *words, answers=answers)
+    assert len(result.lines) == 4
+    await expect(api, "cluster.webhooks", "failed")  # it isn't ours
 
 
 FPGA = cluster.attributes(type="fpga", interfaceID=A10_INTERFACE, afuID=NLB0)
