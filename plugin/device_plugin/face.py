@@ -253,10 +253,10 @@ class DevicePlugin:
         self._events.registered(resource, error)
 
     def _server(self, resource: str, devices: Mapping[str, Device], path: Path) -> DeviceListServer:
-        if not devices:
-            # Pods that still have devices of it got them in another mode, or as another function.
-            # Their containers may restart: with no endpoint, or one with rules of this mode, the
-            # kubelet would not start them.
+        if not devices and not self._starts.names_function(resource):
+            # Pods that still have devices of it got them in another mode. Their containers may
+            # restart: with no endpoint, or one with rules of this mode, the kubelet would not start
+            # them.
             return DeviceListServer(resource, devices, path, self._counted)  # type: ignore[abstract]
         return ResourceServer(
             resource,

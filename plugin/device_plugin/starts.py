@@ -41,6 +41,7 @@ from services.devices.model import Device, PluginMode
 from services.kube.client import is_outage
 from services.kube.events import EventRecorder
 from services.kubelet.checkpoint import KubeletFiles
+from services.names import FUNCTION_PREFIX
 from services.node.cdi_publisher import CdiPublisher
 from services.node.events import EventReason
 from services.node.node_check import require_own_nodes
@@ -57,6 +58,7 @@ from services.process.errors import (
     TooSlow,
 )
 from services.process.outage import Outage
+from services.process.text import listing
 from services.process.waits import deadline
 
 CHECK_SECONDS: Final = 25.0
@@ -116,7 +118,15 @@ class Starts:
 
     def decides(self, resource: str, devices: Mapping[str, Device]) -> bool:
         """Whether the kubelet has to ask before it starts a container with devices (by id)."""
-        return _has_nodes_to_check(resource, devices) or self._has_rights_to_check(resource)
+        return (
+            self.names_function(resource)
+            or _has_nodes_to_check(resource, devices)
+            or self._has_rights_to_check(resource)
+        )
+
+    def names_function(self, resource: str) -> bool:
+        """Whether a resource says which function its devices have, in the node's mode."""
+        return self._mode.names_functions and resource.startswith(FUNCTION_PREFIX)
 
     def _has_rights_to_check(self, resource: str) -> bool:
         # Mode region always: a container names its function, but is not trusted with it.
@@ -138,6 +148,7 @@ class Starts:
         is_final = hooked is not None or not self._is_hooked
         try:
             async with deadline(CHECK_SECONDS, _too_slow(ids)):
+                self._check_functions(resource, ids)
                 devices = self._state.ledger.offer.resources.get(resource, {})
                 if _has_nodes_to_check(resource, devices):
                     await self._check_nodes(resource, ids, devices)
@@ -165,7 +176,20 @@ class Starts:
             functions=list(wanted.functions),
         )
 
-    # 1. Its device nodes are still those of its devices
+    # 1. Its devices still have the function of their resource, and their nodes
+
+    def _check_functions(self, resource: str, ids: Sequence[str]) -> None:
+        # After cards have come back in another order, or a port was programmed by force, a name
+        # stands for another function. A container is not to compute with that.
+        if not self.names_function(resource):
+            return
+        for other, devices in self._state.ledger.offer.resources.items():
+            moved = [each for each in ids if each in devices]
+            if moved and other != resource and other.startswith(FUNCTION_PREFIX):
+                raise NotAllowed(
+                    f"{listing(moved, most=8)} was allocated as {resource} and is {other} now:"
+                    " another function is in it; delete the pod, a new one gets what it requests"
+                )
 
     async def _check_nodes(
         self, resource: str, ids: Sequence[str], devices: Mapping[str, Device]
@@ -284,9 +308,10 @@ class Starts:
 
 
 def _has_nodes_to_check(resource: str, devices: Mapping[str, Device]) -> bool:
-    # Those of FPGAs keep their names, but a group may have another number by now.
+    # A node that is named as its device is can't be another device's. Others are numbered apart:
+    # the ports of regions and of PCI functions, and groups.
     return not resource.startswith(FPGA_RESOURCES) or any(
-        node.is_group for device in devices.values() for node in device.nodes
+        node.name != device.id for device in devices.values() for node in device.nodes
     )
 
 

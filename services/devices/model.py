@@ -288,11 +288,6 @@ class DeviceNode:
         """The path below the host's `/dev` of the node itself, without links."""
         return self.target or self.name
 
-    @property
-    def is_group(self) -> bool:
-        """Whether it is an IOMMU group."""
-        return self.name.startswith("vfio/")
-
     def host_path(self, root: str) -> str:
         """Its whole path on the host, whose `dev/` is below a folder there."""
         # Without links: a runtime that is given a link by CDI takes it for no device.

@@ -6,7 +6,7 @@ It is the only way to enable a port that the driver keeps disabled. Their names 
 import errno
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
@@ -52,6 +52,8 @@ def rebind_card(root: Path, inventory: Inventory, card: Card, calls: DriverCalls
     address, module = card.address, DRIVER_BY_NAME[card.driver].module
     driver = root / _PCI_DRIVERS / module
     require_no_virtual_functions(root, card)
+    if other := _overridden(root, address, (module,)):
+        raise DeviceRefused(f"{failed}: {other}, so {module} would not get it back")
     # Both files first: a card that is unbound and can't be bound would be lost.
     with ExitStack() as stack:
         unbind, bind = (
@@ -101,6 +103,8 @@ def bind_card(root: Path, address: str) -> None:
     """
     failed = f"card {address} can't be bound to its driver"
     modules = [each.module for each in DRIVERS]
+    if other := _overridden(root, address, modules):
+        raise DeviceRefused(f"{failed}: {other}")
     with ExitStack() as stack:
         for bind in (root / _PCI_DRIVERS / each / "bind" for each in modules):
             if not bind.exists():
@@ -113,6 +117,16 @@ def bind_card(root: Path, address: str) -> None:
             else:
                 return
     raise DeviceRefused(f"{failed}: neither {' nor '.join(modules)} is loaded and knows it")
+
+
+def _overridden(root: Path, address: str, modules: Collection[str]) -> str:
+    """Why a function is meant for none of some drivers; empty if it isn't so."""
+    file = root / DEVICES.lstrip("/") / address / "driver_override"
+    with suppress(OSError):  # it is none of PCI's
+        name = file.read_text().strip()
+        if name not in ("", "(null)", *modules):
+            return f"its driver_override is {name}: run driverctl unset-override {address} first"
+    return ""
 
 
 def require_no_virtual_functions(root: Path, card: Card) -> None:

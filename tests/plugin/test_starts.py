@@ -12,11 +12,13 @@ from structlog.testing import capture_logs
 
 from plugin.device_plugin.starts import Starts
 from plugin.settings import PluginSettings
+from services.containers.permission import Enforce
 from services.devices.model import Device, DeviceNode, PluginMode
 from services.devices.resources import AdvertisedResources
 from services.kube.events import EventRecord
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet.checkpoint import KubeletFiles
+from services.names import FUNCTION_PREFIX, REGION_PREFIX, UNIT_RESOURCE
 from services.node.node_check import require_numbers
 from services.process.blocking import BlockingCalls
 from services.process.errors import NotAllowed
@@ -65,7 +67,7 @@ def device(*nodes: str) -> Device:
 class Setting:
     """A node with a kubelet's files; a container holds the device."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, mode: PluginMode = PluginMode.NONE) -> None:
         self.events: list[EventRecord] = []
         self.checkpoint = folder / "device-plugins" / "kubelet_internal_checkpoint"
         self.checkpoint.parent.mkdir()
@@ -73,8 +75,8 @@ class Setting:
         self.state = scanned()
         self.offer(device("ve0"))
         self.starts = Starts(
-            PluginMode.NONE,
-            PluginSettings(node_name="n1", host_root=Path("/host")),
+            mode,
+            PluginSettings(node_name="n1", host_root=Path("/host"), enforce_mappings=Enforce.NEVER),
             state=self.state,
             files=KubeletFiles(folder, folder / "logs", BlockingCalls()),
             pods=None,
@@ -85,8 +87,9 @@ class Setting:
         )
 
     def offer(self, *devices: Device) -> None:
-        offered = {each.id: each for each in devices}
-        resources = {RESOURCE: offered} if offered else {}
+        resources: dict[str, dict[str, Device]] = {}
+        for each in devices:
+            resources.setdefault(each.resource, {})[each.id] = each
         set_state(self.state, advertised=AdvertisedResources(resources, ()))
 
     def allocate(self, *paths: str) -> None:
@@ -142,6 +145,41 @@ async def test_a_container_starts_while_its_device_has_the_node_that_it_was_allo
     (event,) = setting.events
     assert (event.reason, event.warning) == ("DeviceNodeChanged", True)
     assert (event.object.name, event.object.namespace) == ("pod", "team")
+
+
+def fpga(key: str, resource: str, *nodes: str) -> Device:
+    return Device(key, resource, nodes=tuple(map(DeviceNode, nodes)))
+
+
+AF, OTHER_AF, REGION = f"{FUNCTION_PREFIX}x", f"{FUNCTION_PREFIX}y", f"{REGION_PREFIX}x"
+
+
+@pytest.mark.parametrize(
+    ("mode", "device", "is_asked"),
+    [
+        (PluginMode.AF, fpga("dfl-port.0", AF, "dfl-port.0"), True),
+        (PluginMode.BDF, fpga("5e:00.0", UNIT_RESOURCE, "dfl-port.0"), True),
+        (PluginMode.REGIONDEVEL, fpga("dfl-fme.0", REGION, "dfl-port.0", "dfl-fme.0"), True),
+        (PluginMode.UNITS, fpga("0", UNIT_RESOURCE), False),
+    ],
+)
+def test_the_kubelet_asks_where_a_devices_node_or_function_may_change(
+    tmp_path: Path, mode: PluginMode, device: Device, *, is_asked: bool
+) -> None:
+    starts = Setting(tmp_path, mode).starts
+    assert starts.decides(device.resource, {device.id: device}) is is_asked
+
+
+async def test_a_container_does_not_start_on_a_port_that_has_another_function_by_now(
+    tmp_path: Path,
+) -> None:
+    setting = Setting(tmp_path, PluginMode.AF)
+    for own in (AF, RESOURCE):  # a device type may have the same id
+        setting.offer(fpga("dfl-port.0", own), fpga("dfl-port.1", OTHER_AF))
+        await setting.starts.authorize_start(AF, ["dfl-port.0"])
+    setting.offer(fpga("dfl-port.0", OTHER_AF, "dfl-port.0"))
+    with pytest.raises(NotAllowed, match=rf"dfl-port\.0 was allocated as {AF} and is {OTHER_AF}"):
+        await setting.starts.authorize_start(AF, ["dfl-port.0"])
 
 
 async def test_a_start_that_cannot_be_checked_is_allowed_and_logged_once(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The devices of claims in their status: who has which, and whether it is healthy."""
 
 import json
+from contextlib import ExitStack
 from typing import Any, Final
 
 import msgspec
@@ -90,12 +91,14 @@ async def test_claims_are_prepared_without_the_right_to_report_them_and_reported
             await is_left_alone(bed, dra)
             assert [conditions(bed, each) for each in names] == [[], []]
     monkeypatch.setattr("plugin.dra.claim_reports.FORBIDDEN_SECONDS", 0.1)
-    async with bed.running():
-        with bed.api.faults.failing(403, matches=is_report):
+    with ExitStack() as refusing:
+        refusing.enter_context(bed.api.faults.failing(403, matches=is_report))
+        async with bed.running():
             await eventually_async(lambda: len(writes(bed)) > 2 * len(items))
-        await eventually_async(
-            lambda: [conditions(bed, each) for each in names] == [[("True", "Prepared")]] * 2
-        )
+            refusing.close()
+            await eventually_async(
+                lambda: [conditions(bed, each) for each in names] == [[("True", "Prepared")]] * 2
+            )
 
 
 @pytest.mark.parametrize("code", [404, 409])
