@@ -275,7 +275,8 @@ def rebind(
     """Bind the driver of a card anew, which enables its ports.
 
     After a failed programming, the drivers keep a port disabled, until this. The
-    card's FME and ports are away for a moment, and may have other names then.
+    card's FME and ports are away for a moment, and may have other names then. Ports
+    that were released come back to the card.
     What this interrupts is printed first. Then the plugin or DRA driver of this
     node withdraws the card's devices. Refused while a process has one of them
     open, a container or a claim has one, or the card has virtual functions.

@@ -21,7 +21,7 @@ from services.process.blocking import BlockingCalls
 from services.process.errors import DeviceBusy, HardwareError, KubeletError
 from services.process.text import listing
 from services.programming.port import device_name, find_card, find_port
-from services.programming.rebinding import is_unbound
+from services.programming.rebinding import is_unbound, released_ports
 
 _POLL_SECONDS: Final = 0.1
 
@@ -41,6 +41,8 @@ class Interruption:
     """Containers and claims that have a part of it."""
     unknown: str
     """What of this is unknown, and why; empty if nothing is."""
+    released: int = 0
+    """Ports of it that are on no function, and come back."""
 
 
 def interruption(device: str, settings: PluginSettings) -> Interruption:
@@ -60,7 +62,15 @@ def interruption(device: str, settings: PluginSettings) -> Interruption:
         holders = _card_holders(inventory, card, settings)
     except DeviceBusy as error:
         unknown.append(str(error))
-    return Interruption(card.name, card.address, devices, offered, holders, "; ".join(unknown))
+    return Interruption(
+        card.name,
+        card.address,
+        devices,
+        offered,
+        holders,
+        "; ".join(unknown),
+        released_ports(settings.root, inventory, inventory.physical(card)),
+    )
 
 
 def require_free(inventory: Inventory, port: str, settings: PluginSettings) -> None:

@@ -9,7 +9,7 @@ import msgspec
 from accelbind.fpga.held import Interruption
 from services.devices.model import Card, Inventory, Port, VirtualFunction
 from services.process.problem import Problem
-from services.process.text import listing
+from services.process.text import count, listing
 from services.programming.error_registers import ClearedRegister
 from services.programming.image import Programmed
 
@@ -117,6 +117,8 @@ def interruption(found: Interruption) -> Iterator[str]:
             f"binding the driver of card {found.card} ({found.address}) anew takes"
             f" {listing(found.devices)} away for a moment"
         )
+    if found.released:
+        yield f"the card gets back {count(found.released, 'released port')}"
     if found.resources:
         yield f"this node offers less meanwhile: {listing(found.resources)}"
     if found.holders:

@@ -3,6 +3,7 @@
 Clearing runs code of the driver and may hang: call it in a thread with a deadline.
 """
 
+import errno
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -84,6 +85,11 @@ def _clear(files: DeviceFiles, register: ErrorFile, value: int) -> None:
         # `Documentation/ABI/testing/sysfs-platform-dfl-{fme,port}`).
         files.write(register.clear, f"{value:#x}\n".encode())
     except OSError as error:
+        if error.errno == errno.EBUSY:  # `afu_port_err_clear`, before it resets the port
+            text = (
+                f"{operation} in AFU power state 6 (AP6), when the card is too hot or lacks power"
+            )
+            raise DeviceBusy(f"{text}: {error.strerror}") from error
         raise with_remedy(translated(error, operation), files) from error
 
 
@@ -100,7 +106,8 @@ class ClearResult(StrEnum):
     FORBIDDEN = "forbidden"
     """This process may not write there."""
     BUSY = "busy"
-    """A process has the port, or works on the card; nothing was written, and it is tried again."""
+    """A process has the port or works on the card, or the driver refuses it in power state AP6;
+    nothing was written, and it is tried again."""
     FAILED = "failed"
     """The port is gone, or the driver refused."""
     HUNG = "hung"
@@ -117,7 +124,7 @@ def clear_errors(
     """
     value, place = port.errors or 0, PortPlace(card, port, None)
     lock = card_lock(locks, card.lock, seconds=LOCK_SECONDS)
-    register, busy = DRIVER_BY_NAME[card.driver].port_errors, ClearResult.BUSY
+    register = DRIVER_BY_NAME[card.driver].port_errors
     try:
         # Read before the port is opened for nothing, and again when nobody else can have it.
         if changed := _changed(DeviceFiles(root, place), register, value):
@@ -127,10 +134,9 @@ def clear_errors(
         with lock, port_session(root, place, calls) as session:
             if changed := _changed(session.files, register, value):
                 return ClearResult.CHANGED, changed
-            busy = ClearResult.FAILED  # drivers refuse with EBUSY in power state AP6
             _clear(session.files, register, value)
     except DeviceBusy as error:
-        return busy, str(error)
+        return ClearResult.BUSY, str(error)
     except HardwareError as error:
         is_forbidden = isinstance(error.__cause__, OSError) and error.__cause__.errno in FORBIDDEN
         outcome = ClearResult.FORBIDDEN if is_forbidden else ClearResult.FAILED

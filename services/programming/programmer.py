@@ -137,7 +137,7 @@ class Programmer:
         if not self._rebinds:
             raise DeviceRefused(f"{unusable}, then program it")
         try:
-            ports = self._bind_anew(place.card)
+            ports = self._bind_anew(place.card, is_asked=False)
         except HardwareError as error:
             raise type(error)(f"{unusable}; {error}") from error
         for each in ports:
@@ -145,8 +145,8 @@ class Programmer:
                 rebinding.require_enabled(self._root, each)
                 return each
         raise DeviceGone(
-            f"{place.name} has another name since its driver was bound anew: delete the pod, so"
-            " that another one gets the port under its new name"
+            f"{place.name} has another name since its driver was bound anew: if a pod was given it"
+            " by its resource, delete the pod; a claim is prepared under the new name"
         )
 
     def enable(self, port: str) -> bool:
@@ -155,7 +155,7 @@ class Programmer:
             place = find_port(self._scan(), port)
             if not DeviceFiles(self._root, place).unusable:
                 return False
-            for each in self._bind_anew(place.card):
+            for each in self._bind_anew(place.card, is_asked=False):
                 if each.record_key == place.record_key:
                     rebinding.require_enabled(self._root, each)
             return True
@@ -193,8 +193,11 @@ class Programmer:
         finally:
             rebinding.announce_change(self._root, card)  # it leaves no longer
 
-    def _bind_anew(self, card: Card) -> list[PortPlace]:
-        rebinding.rebind_card(self._root, self._scan(), card, self._calls)
+    def _bind_anew(self, card: Card, *, is_asked: bool = True) -> list[PortPlace]:
+        inventory = self._scan()
+        if not is_asked:
+            rebinding.require_none_released(self._root, inventory, inventory.physical(card))
+        rebinding.rebind_card(self._root, inventory, card, self._calls)
         return rebinding.ports_afterwards(self._scan, card, len(card.ports))
 
     def _program(self, session: PortSession, engine: EnginePlace, image: Image) -> tuple[str, ...]:

@@ -311,6 +311,18 @@ def test_each_fault_shows_with_the_next_scan_and_ends(
             eventually(shows(set(), set()), SECONDS, what=f"the end of {name}")
 
 
+def test_errors_that_the_driver_does_not_clear_in_ap6_are_cleared_after_it(
+    cluster: Cluster, card: DflCard
+) -> None:
+    with cluster.serving("--mode", "af", "--scan-interval", "0.5"):
+        cluster.offers("dfl-port.0", "dfl-port.1")
+        card.ports[0].throttle(6)
+        card.ports[0].errors.report("errors", 0x40)
+        eventually(lambda: "can't be cleared in AFU power state 6" in cluster.log(), SECONDS)
+        card.ports[0].throttle(0)
+        cluster.offers("dfl-port.0", "dfl-port.1")
+
+
 def test_a_function_is_offered_once_it_is_whole_and_no_container_has_the_one_before(
     cluster: Cluster, card: DflCard
 ) -> None:

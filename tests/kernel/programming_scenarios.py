@@ -10,7 +10,7 @@ from simulator.cards import A10_INTERFACE, NLB0, NLB3
 from simulator.driver import raw_bitstream
 from simulator.registers.cards import PAC_A10, TWO_PORTS, DflCard
 from simulator.registers.features import Reconfiguration
-from tests.kernel.bed import Bed, Done
+from tests.kernel.bed import DRIVER, Bed, Done
 
 CARDS = (PAC_A10, TWO_PORTS)
 
@@ -191,6 +191,37 @@ def test_a_released_port_is_not_programmed_and_comes_back(bed: Bed) -> None:
     assert bed.reasons("dfl-port.0") == {"port-without-driver"}
     assert "has no driver" in bed.accelbind("fpga", "reset", "dfl-port.0", *STATE).stderr
     assert rebind(bed).code == 0
+    assert bed.reasons("dfl-port.0") == set()
+
+
+@pytest.mark.usefixtures("card")
+def test_a_released_port_is_given_back_only_if_somebody_asks(bed: Bed) -> None:
+    two = bed.cards[1]
+    assert bed.accelbind("fpga", "release", "dfl-fme.1", "--port", "0", *STATE).code == 0
+    two.reconfiguration.refusal = Reconfiguration.CRC
+    assert program(bed, NLB0, "dfl-port.2").code == 1
+    two.reconfiguration.refusal = 0
+    refusal = bed.call("ensure", "dfl-port.2", f"/run/{NLB0}.gbs")
+    assert "would give 1 released port back to it: accelbind fpga rebind region" in refusal
+    done = rebind(bed, "dfl-port.2")
+    assert (done.code, "the card gets back 1 released port" in done.stdout) == (0, True)
+
+
+@pytest.mark.usefixtures("card")
+def test_a_card_that_is_meant_for_another_driver_is_not_lost(bed: Bed) -> None:
+    address = "0000:00:00.0"
+    override = f"/sys/bus/pci/devices/{address}/driver_override"
+    bed.call("write", override, "vfio-pci\n")
+    kept = rebind(bed, "region0")
+    bed.call("write", f"{DRIVER}/unbind", address)
+    lost = rebind(bed, address)
+    bed.call("write", override, "\n")
+    for each in (kept, lost):
+        assert (
+            f"its driver_override is vfio-pci: run driverctl unset-override {address}"
+            in each.stderr
+        )
+    assert rebind(bed, address).code == 0
     assert bed.reasons("dfl-port.0") == set()
 
 
