@@ -35,7 +35,7 @@ from services.devices.hardware.scan import scan
 from services.devices.model import Card, Inventory, PluginMode
 from services.process.blocking import BlockingCalls
 from services.process.errors import InvalidSettings
-from services.programming.error_registers import clear_device_errors
+from services.programming.error_registers import clear_device_errors, kept_errors
 from services.programming.image import Image
 from services.programming.ioctls import KERNEL
 from services.programming.lock import LOCKS, card_lock
@@ -322,21 +322,28 @@ def clear_errors(
     """
     root = settings.root
 
-    def clear() -> tuple[str, list[dict[str, Any]]]:
+    def clear() -> tuple[str, list[dict[str, Any]], dict[str, str]]:
         place = find_device(scan(root), device)
         calls = context.obj.driver_calls or KERNEL
         opened = port_session(root, place, calls) if isinstance(place, PortPlace) else nullcontext()
         locks, card = settings.state_dir / LOCKS, place.card.lock
         with card_lock(locks, card, seconds=timeout / 2), opened:
-            cleared = clear_device_errors(DeviceFiles(root, place), place)
-        return place.name, [show.cleared_register(place.name, each) for each in cleared]
+            files = DeviceFiles(root, place)
+            cleared = clear_device_errors(files, place)
+            kept = {key: f"{value:#x}" for key, value in kept_errors(files).items()}
+        return place.name, [show.cleared_register(place.name, each) for each in cleared], kept
 
-    name, cleared = in_time(device, clear, timeout)
+    name, cleared, kept = in_time(device, clear, timeout)
     lines = ["{register} of {device}: {value} cleared".format_map(each) for each in cleared]
-    print_result(output, {"device": name, "cleared": cleared}, lines or [f"{name} has no errors"])
-    for each in cleared if output == "text" else ():
-        if each["now"] not in {"0x0", None}:
-            warn(f"{each['register']} reads {each['now']} again")
+    nothing = f"{name} has no errors that can be cleared" if kept else f"{name} has no errors"
+    result = {"device": name, "cleared": cleared, "kept": kept}
+    print_result(output, result, lines or [nothing])
+    if output == "text":
+        for each in cleared:
+            if each["now"] not in {"0x0", None}:
+                warn(f"{each['register']} reads {each['now']} again")
+        for file, value in kept.items():
+            warn(f"{file} reads {value} and can't be cleared: reset or reseat the card")
 
 
 RELEASE = """Release a port from the physical function, so that a virtual one can have it.

@@ -69,14 +69,18 @@ _CLEAR_ENGINE: Final = (
     "accelbind fpga info FME shows the bits; accelbind fpga clear-errors FME, and if they come"
     " back the card is broken"
 )
+_READ_ONLY: Final = (
+    "accelbind fpga info FME shows the bits; they can't be cleared: see dmesg, then reset or reseat"
+    " the card"
+)
 REGISTERS: Final = {
     "port-errors": ("the port's error register isn't 0", _CLEAR_PORT),
     "fme-errors": ("the engine's error register isn't 0", _CLEAR_ENGINE),
     "fme-catfatal-errors": (
         "the engine's register of catastrophic and fatal errors isn't 0",
-        _CLEAR_ENGINE,
+        _READ_ONLY,
     ),
-    "fme-nonfatal-errors": ("the engine's register of nonfatal errors isn't 0", _CLEAR_ENGINE),
+    "fme-nonfatal-errors": ("the engine's register of nonfatal errors isn't 0", _READ_ONLY),
 }
 """Error registers that the drivers name, one bit per error: meaning and advice."""
 

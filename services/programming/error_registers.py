@@ -75,6 +75,12 @@ def clear_device_errors(
     return cleared
 
 
+def kept_errors(files: DeviceFiles) -> dict[str, int]:
+    """Errors that no driver lets be cleared, by the file of their register."""
+    values = {name: register_value(files.text(name)) for name in _READ_ONLY}
+    return {name: value for name, value in values.items() if value}
+
+
 def _clear(files: DeviceFiles, register: ErrorFile, value: int) -> None:
     operation = f"{register.read} of {files.name} ({value:#x}) can't be cleared"
     if files.path(register.clear) is None:

@@ -18,7 +18,13 @@ from services.devices.hardware.scan import scan
 from services.devices.health import PORT_WITHOUT_DRIVER, no_fme
 from services.devices.model import Card, Inventory, PciFunction
 from services.names import canonical_id
-from services.process.errors import DeviceGone, DeviceRefused, HardwareError, InvalidBitstream
+from services.process.errors import (
+    DeviceBusy,
+    DeviceGone,
+    DeviceRefused,
+    HardwareError,
+    InvalidBitstream,
+)
 from services.process.text import quote
 from services.programming import rebinding
 from services.programming.clock import ClockCheck, check_user_clock
@@ -369,6 +375,9 @@ class Programmer:
                 try:
                     call(node, port)
                 except OSError as error:
+                    if error.errno == errno.EBUSY:
+                        text = f"{failed}: it is {word} already, or a process has it open"
+                        raise DeviceBusy(f"{text} ({error.strerror})") from error
                     raise translated(error, failed) from error
 
     def _locked(self, card: Card, *, takes_away: bool = False) -> AbstractContextManager[None]:
