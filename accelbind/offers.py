@@ -5,7 +5,7 @@ claims have. A class is not evaluated: its devices are at most those of the driv
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, TypeVar
 
@@ -14,7 +14,8 @@ from accelbind.fleet.reading import CLAIMS, number_of
 from accelbind.lists import Json, Reader
 from accelbind.published import CLASSES, SLICES, is_healthy, resources_of
 from accelbind.survey import ENDED
-from services.devices.dra import DRIVER
+from plugin.dra.slices import MULTIPLE
+from services.devices.dra import DRIVER, SHARES
 from services.kube.client import ClusterClient
 from services.mappings.accelerator import CLAIM_TEMPLATE, DEVICE_CLASS, Effects
 from services.mappings.model import Mapping
@@ -23,7 +24,7 @@ T = TypeVar("T")
 _Device: TypeAlias = tuple[str, str, str]
 """Driver, pool and name."""
 _ANY = 1 << 30
-"""More units than a node has."""
+"""More units than a node has, and more shares than a device has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +71,11 @@ class _Wanted:
         """What the kubelet of a node counts."""
         return number_of(node.amounts.get(self.key)) if self.is_counted else 0
 
-    def units(self, left: int) -> int:
-        """For how many units of the name it suffices."""
-        if self.is_per_unit:
-            return left // self.amount
-        return _ANY if left >= self.amount else 0
+    @property
+    def is_countable(self) -> bool:
+        """Whether no driver but ours lets several claims have parts of one device."""
+        of_others = (at[1] for each, at in self.devices.items() if each[0] != DRIVER)
+        return not any(device.get(MULTIPLE) for device in of_others)
 
 
 @dataclass(slots=True)
@@ -86,7 +87,8 @@ class Offers:
     """The healthy devices of DRA, each with its node."""
     used: Counter[tuple[str, str]] | None = None
     """What pods request, by node and resource."""
-    allocated: frozenset[_Device] | None = None
+    allocated: Counter[_Device] | None = None
+    """The shares of each device that claims have; of a whole device more than it has."""
     classes: dict[str, str] = field(default_factory=dict)
     """The resource of each DeviceClass that has one."""
     objects: ClaimObjects = field(default_factory=ClaimObjects)
@@ -119,9 +121,11 @@ class Offers:
         is_of_dra = any(one.devices for one in wanted)
         if (is_counted and self.used is None) or (is_of_dra and self.allocated is None):
             return Offer(names)
+        if not all(one.is_countable for one in wanted):
+            return Offer(names)
         free = 0
         for each in chosen:
-            units = min(one.units(self._left(each, one)) for one in wanted)
+            units = min(self._units(each, one) for one in wanted)
             free += units if each.accepts_pods else 0
         return Offer(names, free, any(one.is_bound for one in wanted))
 
@@ -146,12 +150,20 @@ class Offers:
         found = {each: at for each, at in known.items() if each[0] in drivers}
         return _Wanted(key, amount, found, is_bound=True, is_counted=is_counted)
 
-    def _left(self, node: _Node, wanted: _Wanted) -> int:
-        """How much of a resource is free on a node."""
-        devices = wanted.devices_on(node)
-        if devices:  # what the kubelet still counts, a plugin has left there
-            return len(devices - (self.allocated or frozenset()))
-        return max(0, wanted.counted_on(node) - (self.used or Counter())[node.name, wanted.key])
+    def _units(self, node: _Node, wanted: _Wanted) -> int:
+        """For how many units of the name a node has enough of a resource left."""
+        used = self.allocated or Counter()
+        if on_node := wanted.devices_on(node):  # what the kubelet still counts, a plugin has left
+            shares = [_shares_of(wanted.devices[each][1]) - used[each] for each in on_node]
+            left = [each for each in shares if each > 0]
+            units = sum(left) // wanted.amount
+            if not wanted.is_bound:  # each unit gets distinct devices
+                while sum(min(each, units) for each in left) < units * wanted.amount:
+                    units -= 1
+        else:
+            counted = wanted.counted_on(node) - (self.used or Counter())[node.name, wanted.key]
+            units = max(0, counted) // wanted.amount
+        return units if wanted.is_per_unit or not units else _ANY
 
 
 async def read_offers(client: ClusterClient, namespace: str) -> Offers:
@@ -174,9 +186,7 @@ async def read_offers(client: ClusterClient, namespace: str) -> Offers:
     what = f"ResourceClaimTemplates of namespace {namespace}"
     templates = await listed(what, templates_path(namespace), dict)
     requested = await listed("pods of all namespaces", "/api/v1/pods", _requested)
-    claims = await listed(
-        "ResourceClaims of all namespaces", CLAIMS, lambda claim: [*_allocated(claim)]
-    )
+    claims = await listed("ResourceClaims of all namespaces", CLAIMS, _allocated)
     if slices is not None and classes is not None:
         offers.devices = _devices(slices)
         offers.objects = read_claim_objects(templates or (), classes, slices)
@@ -188,7 +198,9 @@ async def read_offers(client: ClusterClient, namespace: str) -> Offers:
         for amounts in requested:
             offers.used.update(amounts)
     if claims is not None:
-        offers.allocated = frozenset(device for claim in claims for device in claim)
+        offers.allocated = Counter()
+        for shares in claims:
+            offers.allocated.update(shares)
     return offers
 
 
@@ -224,10 +236,23 @@ def _generation(spec: Json) -> int:
     return int((spec.get("pool") or {}).get("generation") or 0)
 
 
-def _allocated(claim: Json) -> Iterator[_Device]:
+def _shares_of(device: Json) -> int:
+    if not device.get(MULTIPLE):
+        return 1
+    return number_of(((device.get("capacity") or {}).get(SHARES) or {}).get("value"))
+
+
+def _allocated(claim: Json) -> Counter[_Device]:
+    """The shares that a claim has, also of a device whose shares did not exist yet."""
+    shares: Counter[_Device] = Counter()
     allocation = (claim.get("status") or {}).get("allocation") or {}
     for each in (allocation.get("devices") or {}).get("results") or ():
-        yield str(each.get("driver")), str(each.get("pool")), str(each.get("device"))
+        if each.get("adminAccess"):  # it only watches
+            continue
+        consumed = each.get("consumedCapacity") or {}
+        amount = number_of(consumed.get(SHARES, "1")) if each.get("shareID") else _ANY
+        shares[str(each.get("driver")), str(each.get("pool")), str(each.get("device"))] += amount
+    return shares
 
 
 def _requested(pod: Json) -> Counter[tuple[str, str]] | None:

@@ -30,7 +30,8 @@ from tests.accelbind.test_claim_objects import of, template
 from tests.services.building import NLB0, accelerator
 from tests.simulator.apiserver.support import function, node_with, pod
 
-NIC, CLASS = "mellanox.com/nic", "deviceclass.resource.kubernetes.io/gpu"
+NIC, CLASSED = "mellanox.com/nic", "deviceclass.resource.kubernetes.io/"
+CLASS, NPU = f"{CLASSED}gpu", "device.accelbind.dev/npu"
 GPU, REGION = "nvidia.com/gpu", "fpga.intel.com/region-ce48969398f05f33946d560708be108a"
 INTERFACE = "ce48969398f05f33946d560708be108a"
 AF = "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"
@@ -73,8 +74,13 @@ def region(name: str, **more: Any) -> Json:
     return {"name": name, **attributes(type="fpga", interfaceID=INTERFACE), **more}
 
 
-def claim(driver: str, *devices: str) -> Json:
-    results = [{"driver": driver, "pool": "n1", "device": each} for each in devices]
+def npu(name: str, shares: str) -> Json:
+    more = {"allowMultipleAllocations": True, "capacity": {"shares": {"value": shares}}}
+    return {"name": name, **attributes(type="npu"), **more}
+
+
+def claim(driver: str, *devices: str, **more: Any) -> Json:
+    results = [{"driver": driver, "pool": "n1", "device": each, **more} for each in devices]
     return {"metadata": {}, "status": {"allocation": {"devices": {"results": results}}}}
 
 
@@ -99,16 +105,24 @@ CLUSTER = {
         published("n1", {"name": "old"}, driver="gpu.example"),
         published("n1", {"name": "g1"}, {"name": "g2"}, driver="gpu.example", generation=2),
         published(
-            *("n1", region("r1"), region("r2")),
+            *("n1", region("r1"), region("r2"), npu("s1", "100"), npu("s2", "5"), npu("s3", "9")),
             region("broken", taints=[{"key": "accelbind.dev/unhealthy"}]),
         ),
+        published("n1", npu("p1", "8"), driver="part.example"),
     ],
     CLASSES: [
         device_class("gpu", "", 'device.driver == "gpu.example"'),
         device_class("nic", "nic.example/port", 'device.driver == "nic.example"'),
         device_class("region", REGION),
+        device_class("npu.accelbind.dev", NPU),
+        device_class("part", "", 'device.driver == "part.example"'),
     ],
-    CLAIMS: [claim("gpu.example", "g2"), claim("accelbind.dev", "r1"), {"metadata": {}}],
+    CLAIMS: [
+        *(claim("gpu.example", "g2"), claim("gpu.example", "g1", adminAccess=True)),
+        *(claim("accelbind.dev", "r1", "s3"), {"metadata": {}}),
+        claim("accelbind.dev", "s1", "s2", shareID="a", consumedCapacity={"shares": "2"}),
+        claim("accelbind.dev", "s1", shareID="b"),
+    ],
     "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates": [template(of("gpu"))],
 }
 
@@ -156,6 +170,10 @@ ON_GPUS = Offer(("n1", "n2"), 2)
         (mapped({"claimTemplate": "pair"}), "/resourceslices", Offer()),
         (mapped({"claimTemplate": "none"}), "", Offer((), 0, is_bound=True)),
         (mapped({"resource": CLASS}), "", Offer(("n1",), 1, is_bound=True)),
+        (mapped({"resource": NPU}), "", Offer(("n1",), 100)),
+        (mapped({"resource": NPU, "count": 2}), "", Offer(("n1",), 3)),
+        (also(NPU, 3, "Container"), "", Offer(("n1",), 0)),
+        (mapped({"resource": f"{CLASSED}part"}), "", Offer(("n1",))),
         (function("x", mode="region", interfaceId=INTERFACE), "", Offer(("n1",), 1)),
         (function("x", mode="region", interfaceId=INTERFACE), "/resourceclaims", Offer(("n1",))),
     ],
