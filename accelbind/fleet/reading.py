@@ -203,15 +203,19 @@ async def _ask(
         done.append(pod.node)
         progress(len(done), len(running))
 
-    for group in (running[:AT_ONCE], running[AT_ONCE:]):
+    async def ask_all(group: Sequence[_Pod]) -> None:
         async with asyncio.TaskGroup() as tasks:
             for each in group:
                 tasks.create_task(ask(each))
-        reasons = {errors[each.node] for each in group if not tables}
-        if len(reasons) == 1 and reasons & EVERYWHERE.keys():
-            problems.append(EVERYWHERE[reasons.pop()])
-            errors |= {each.node: _NOT_ASKED for each in running[AT_ONCE:]}
-            break
+
+    first, others = running[:AT_ONCE], running[AT_ONCE:]
+    await ask_all(first)
+    reasons = {errors[each.node] for each in first if not tables}
+    if len(reasons) == 1 and reasons & EVERYWHERE.keys():
+        problems.append(EVERYWHERE[reasons.pop()])
+        errors |= {each.node: _NOT_ASKED for each in others}
+    else:
+        await ask_all(others)
     return tables, {node: errors[node] for node in errors.keys() - tables.keys()}
 
 
