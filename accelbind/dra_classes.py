@@ -206,7 +206,8 @@ def _mapping(name: str, mappings: Path | None, target: Target, namespace: str | 
     names = read_mappings(mappings, target, [namespace]).namespace(namespace)
     mapping = names.by_name.get(name) or names.accelerators.by_name.get(name)
     if mapping is None:
-        why = names.rejected.get(name) or f"{plain(name)} does not exist in namespace {namespace}"
+        rejected = {**names.rejected, **names.accelerators.rejected}
+        why = rejected.get(name, f"{plain(name)} does not exist in namespace {namespace}")
         known = ", ".join(sorted(names.by_name)[:8])
         raise InvalidMapping(f"{why}{known and f'; there are {known}'}")
     return mapping

@@ -25,6 +25,7 @@ def maps(tmp_path: Path) -> Path:
         function("nlb0-af", "af", namespace="team-a"),
         region("own", namespace="team-a"),
         accelerator("gpu", "nvidia.com/gpu"),
+        accelerator("bad", "x"),
     ]
     (folder / "maps.yaml").write_text(yaml.safe_dump_all(objects))
     return folder
@@ -77,6 +78,7 @@ def test_a_template_is_printed_for_a_mapping(maps: Path) -> None:
     [
         ("nlb1", "nlb1 does not exist in namespace default; there are nlb0"),
         ("gpu", "stands for nvidia.com/gpu, which has no function"),
+        ("bad", "extended resource, such as nvidia.com/gpu; there are nlb0"),
     ],
 )
 def test_a_name_that_has_no_template_is_refused(maps: Path, name: str, text: str) -> None:
