@@ -136,7 +136,7 @@ class BitstreamStorage:
         place = self.folder / stored_name(_parsed(source, data))
         if dry_run:
             return place, _result(place, data, force=force)
-        with self._writing(place.parent):
+        with self._writing(self.folder, place.parent):  # a parent would get no mode
             outcome = _result(place, data, force=force)
             if outcome is not InstallResult.UNCHANGED:
                 replace_file(place, data, mode=_FILE_MODE)
@@ -144,8 +144,10 @@ class BitstreamStorage:
 
     def remove(self, interface_id: str, function_id: str) -> list[Path]:
         """Remove the files of a function, whatever they hold."""
+        if not _is_there(self.folder):
+            raise self._missing(interface_id, function_id)
         gone = []
-        with self._writing(self.folder):
+        with self._writing():
             for path, _ in list(self._places(interface_id, function_id)):
                 with _failing(path, "removed"):
                     path.unlink()
@@ -167,10 +169,10 @@ class BitstreamStorage:
                 yield path, kind
 
     @contextlib.contextmanager
-    def _writing(self, folder: Path) -> Iterator[None]:
-        """Make a folder and hold the storage's lock."""
+    def _writing(self, *folders: Path) -> Iterator[None]:
+        """Make folders and hold the storage's lock."""
         with _failing(self.folder, "written"):
-            for each in (self.folder, folder):  # a parent would get no mode
+            for each in folders:
                 each.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
             descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:

@@ -14,7 +14,7 @@ from services import names
 from services.bitstreams.gbs import MAX_METADATA
 from services.bitstreams.model import MAX_FILE, BitstreamKind, BitstreamMetadata, OpenCl
 from services.bitstreams.storage import BitstreamStorage, InstallResult, parse, read_bitstream
-from services.process.errors import InvalidBitstream, StorageError
+from services.process.errors import BitstreamMissing, InvalidBitstream, StorageError
 from simulator.bitstreams import (
     GBS_MAGIC,
     OPENCL_AFU,
@@ -267,6 +267,12 @@ def test_a_file_may_be_a_link(storage: BitstreamStorage, place: Path, gbs: Path)
     assert storage.load(INTERFACE, AFU).size
     assert storage.remove(INTERFACE, AFU) == [place]
     assert gbs.exists()
+
+
+def test_removing_does_not_make_the_storage(storage: BitstreamStorage) -> None:
+    with pytest.raises(BitstreamMissing):
+        storage.remove(INTERFACE, AFU)
+    assert not storage.folder.exists()
 
 
 def test_a_file_in_another_ones_place_is_refused(storage: BitstreamStorage, gbs: Path) -> None:
