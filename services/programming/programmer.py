@@ -338,8 +338,8 @@ class Programmer:
 
     def reset(self, port: str) -> None:
         """Reset a port and the function in it, if nobody has it; raises errors as `ensure`."""
-        place = find_port(self._scan(), port)
-        with self._locked(place.card):
+        with self._locked(find_port(self._scan(), port).card):
+            place = find_port(self._scan(), port)
             if unusable := DeviceFiles(self._root, place).unusable:
                 raise DeviceRefused(f"{unusable}; a reset would leave it as it is")
             with port_session(self._root, place, self._calls) as session:
@@ -370,6 +370,7 @@ class Programmer:
         if port > MAX_PORT:
             raise DeviceGone(f"{failed}: no port has a number beyond {MAX_PORT}")
         with self._locked(place.card):
+            place = find_engine(self._scan(), engine)  # the lock's holder may have changed it
             path = DeviceFiles(self._root, place).node()
             with opened_node(path, failed, place, calls=self._calls) as node:
                 try:

@@ -3,7 +3,7 @@
 import errno
 import os
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,13 @@ from services.bitstreams.model import UserClock
 from services.devices.hardware.scan import scan
 from services.devices.model import Inventory
 from services.names import OPENCL_AFU
-from services.process.errors import DeviceBusy, DeviceRefused, HardwareError, InvalidBitstream
+from services.process.errors import (
+    DeviceBusy,
+    DeviceGone,
+    DeviceRefused,
+    HardwareError,
+    InvalidBitstream,
+)
 from services.programming.image import Image, Programmed
 from services.programming.ioctls import KERNEL
 from services.programming.lock import card_lock
@@ -164,6 +170,24 @@ def test_a_card_that_somebody_works_on_is_busy(bench: Bench) -> None:
         for call in (bench.programmer.reset, lambda _: bench.ensure()):
             with pytest.raises(DeviceBusy, match=f"card {address} is busy"):
                 call(bench.port)
+    assert bench.done == []
+
+
+def test_a_card_that_leaves_before_its_lock_is_free_is_not_found(bench: Bench) -> None:
+    bench.card()
+    port, engine = bench.port, bench.port.replace("port", "fme")
+    calls: tuple[Callable[[Programmer], object], ...] = (
+        lambda programmer: programmer.reset(port),
+        lambda programmer: programmer.release(engine, 0),
+        lambda programmer: programmer.assign(engine, 0),
+    )
+    for call in calls:
+        scans = iter((scan(bench.rack.root), Inventory()))
+        bench.programmer = Programmer(
+            bench.rack.root, bench.state, calls=SimulatedCalls(), scan_cards=scans.__next__
+        )
+        with pytest.raises(DeviceGone):
+            call(bench.programmer)
     assert bench.done == []
 
 
