@@ -70,9 +70,12 @@ BAD_SPECS: list[tuple[Object, str]] = [
             'AcceleratorFunction: apiVersion must be fpga.intel.com/v2, not "fpga.intel.com/v1"',
         ),
         (region("x") | {"metadata": None}, "FpgaRegion: metadata.name is missing or not a string"),
-        (
-            region("x") | {"metadata": {"name": "x", "namespace": "n" * 64}},
-            "FpgaRegion x: metadata.namespace must be a string of at most 63 characters",
+        *(
+            (
+                region("x") | {"metadata": {"name": "x", "namespace": namespace}},
+                "FpgaRegion x: metadata.namespace must be a string of at most 63 characters",
+            )
+            for namespace in (3, "n" * 64)
         ),
         (region("x" * 64), f"FpgaRegion default/{'x' * 64}: {NAME_RULE}"),
         (function("a\nb", "af"), f"AcceleratorFunction default/a\\nb: {NAME_RULE}"),
