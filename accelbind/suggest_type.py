@@ -2,16 +2,21 @@
 
 import re
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from fnmatch import filter as fnfilter
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from services.devices.hardware.sysfs import Sysfs
+from services.devices.model import Value
 from services.devices.nodes import denial, denied_name
 from services.devices.types.discover import SysTree
 from services.devices.types.facts import Subject
 from services.devices.types.model import Term, Usb
-from services.devices.types.values import BUILT_IN, OF_FPGAS
+from services.devices.types.values import BUILT_IN, OF_FPGAS, Label
+from services.devices.vfio import is_vfio
 from services.names import DEVICE_DOMAIN, dns_label
 from services.process.errors import InvalidSettings
 from services.process.text import listing, plain, quote, words
@@ -36,6 +41,29 @@ _OF_ALL: Final = words("""
 """Files that all devices of a bus have."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """A device as sysfs shows it."""
+
+    tree: SysTree
+    subject: Subject
+    is_entry: bool
+    """Whether it is neither a PCI function nor a USB device."""
+    nodes: dict[str, list[str]]
+    """By class: its entries whose nodes can be handed out."""
+    refused: str
+    """Why others can't."""
+
+    @property
+    def classes(self) -> list[str]:
+        """The classes that a type can name."""
+        return [each for each, names in self.nodes.items() if names or self.is_entry]
+
+    def fact(self, name: str) -> Value | None:
+        """An attribute that all devices of its bus have."""
+        return self.tree.facts(self.subject)(name)
+
+
 def suggest(root: Path, device: str, allowed: Collection[str] = ()) -> Iterator[str]:
     """Yield the lines of a draft for `/dev/NAME`, a PCI address or a USB path such as `3-1.2`.
 
@@ -44,11 +72,28 @@ def suggest(root: Path, device: str, allowed: Collection[str] = ()) -> Iterator[
     Raises:
         InvalidSettings: There is no such device below the root, or none that can be served.
     """
-    tree = SysTree(Sysfs(root))
+    shown = _read(SysTree(Sysfs(root)), device, allowed)
+    name, driver = _name(shown), shown.fact("kernelDriver") or "none"
+    match, alike = _match(shown)
+    yield f"# A draft for {device}: kernel name {shown.subject.name}, driver {driver}."
+    yield "apiVersion: accelbind.dev/v1alpha1"
+    yield "kind: DeviceType"
+    yield f"metadata: {{name: {name}}}"
+    yield "spec:"
+    yield f"  match: [{match}]"
+    yield f"  resource: {{domain: {DEVICE_DOMAIN}, name: {name}}}"
+    yield f"  nodes: {_nodes(shown)}"
+    if len(alike) > 1:
+        yield f"  each: node    # device: a pod gets {listing(alike, most=_SHOWN)} together"
+    several = [name for each in shown.classes for name in shown.nodes[each]]
+    if len(several) > 1 and not shown.is_entry:
+        yield f"  each: device    # node: {listing(several, most=_SHOWN)} are devices of their own"
+    yield from _attributes(shown.tree, shown.subject)
+
+
+def _read(tree: SysTree, device: str, allowed: Collection[str]) -> _Shown:
     subject = _find(tree, device, allowed)
-    fact = tree.facts(subject)
     is_entry = subject.subsystem not in {"pci", "usb"}
-    of_class = is_entry and tree.is_entry(subject)
     classes = [subject.subsystem] if is_entry else tree.classes_of(subject.owner)
     if is_entry:
         node = tree.own_node(subject)
@@ -62,36 +107,7 @@ def suggest(root: Path, device: str, allowed: Collection[str] = ()) -> Iterator[
                 refused = why
             else:
                 nodes[each].append(name)
-    usable = [each for each in classes if nodes[each] or is_entry]
-    known = usable[0] if usable and usable[0] not in ("misc", "") else subject.name
-    name = dns_label(known if is_entry or usable else f"device-{fact('vendorID')}")
-    driver = fact("kernelDriver")
-    yield f"# A draft for {device}: kernel name {subject.name}, driver {driver or 'none'}."
-    yield "apiVersion: accelbind.dev/v1alpha1"
-    yield "kind: DeviceType"
-    yield f"metadata: {{name: {name}}}"
-    yield "spec:"
-    like = _like(subject.name)
-    alike = fnfilter(nodes[classes[0]], like) if of_class else []
-    if is_entry and not of_class:  # of a bus, such as Intel's DSA: only its path names it
-        node = tree.own_node(subject)
-        # A pattern matches nodes that sysfs knows.
-        path = f"/dev/{_like(node.name) if subject.folder else node.name}"
-        found = tree.subjects(Term(path=(path,)))
-        alike = [each.name for each in found if each.place == subject.place]
-        yield f'  match: [{{path: ["{path}"]{_identity(tree, subject)}}}]'
-    else:
-        entry = like if of_class and len(alike) < len(nodes[classes[0]]) else ""
-        yield f"  match: [{_term(tree, subject, entry, is_entry=is_entry)}]"
-    yield f"  resource: {{domain: {DEVICE_DOMAIN}, name: {name}}}"
-    is_vfio = str(driver) == "vfio-pci"
-    yield from _nodes(tree, subject, usable, refused, is_entry=is_entry, is_vfio=is_vfio)
-    if len(alike) > 1:
-        yield f"  each: node    # device: a pod gets {listing(alike, most=_SHOWN)} together"
-    several = [name for each in usable for name in nodes[each]]
-    if len(several) > 1 and not is_entry:
-        yield f"  each: device    # node: {listing(several, most=_SHOWN)} are devices of their own"
-    yield from _attributes(tree, subject)
+    return _Shown(tree, subject, is_entry, nodes, refused)
 
 
 def _find(tree: SysTree, device: str, allowed: Collection[str]) -> Subject:
@@ -124,29 +140,61 @@ def _find(tree: SysTree, device: str, allowed: Collection[str]) -> Subject:
     return found[0]
 
 
+def _name(shown: _Shown) -> str:
+    """A name for the type: of the class, of the device or, if it can't be either, the vendor's."""
+    of_class = next(iter(shown.classes), "")
+    vendor = shown.fact("vendorID")
+    if not (shown.is_entry or of_class):
+        return f"device-{vendor}"
+    name = dns_label(shown.subject.name if of_class in ("misc", "") else of_class)
+    try:
+        return msgspec.convert(name, Label)
+    except msgspec.ValidationError:  # it starts with a digit, as PCI addresses do
+        return f"device-{vendor or name}"
+
+
+def _match(shown: _Shown) -> tuple[str, list[str]]:
+    """A term that matches the device, and the devices of its card that it matches too."""
+    tree, subject = shown.tree, shown.subject
+    if not shown.is_entry:
+        return _term(shown, ""), []
+    like = _like(subject.name)
+    if tree.is_entry(subject):
+        of_class = shown.nodes[subject.subsystem]
+        alike = fnfilter(of_class, like)
+        return _term(shown, like if len(alike) < len(of_class) else ""), alike
+    # It is on a bus, such as Intel's DSA: only its path names it.
+    node = tree.own_node(subject)
+    # A pattern matches nodes that sysfs knows.
+    path = f"/dev/{_like(node.name) if subject.folder else node.name}"
+    found = tree.subjects(Term(path=(path,)))
+    alike = [each.name for each in found if each.place == subject.place]
+    return f'{{path: ["{path}"]{_identity(shown)}}}', alike
+
+
 def _like(name: str) -> str:
     """A pattern of the names that differ by their numbers: `npu*pe*`."""
     return re.sub("[0-9]+", "*", name)
 
 
-def _identity(tree: SysTree, subject: Subject) -> str:
+def _identity(shown: _Shown) -> str:
     """The condition that a path leads to a device of the same vendor and product."""
-    ids = {name: tree.facts(subject)(name) for name in ("vendorID", "deviceID")}
+    ids = {name: shown.fact(name) for name in ("vendorID", "deviceID")}
     conditions = [
         f'{{attribute: {name}, equals: "{value}"}}' for name, value in ids.items() if value
     ]
     return f", where: [{', '.join(conditions)}]" if conditions else ""
 
 
-def _term(tree: SysTree, subject: Subject, entry: str, *, is_entry: bool) -> str:
-    fact = tree.facts(subject)
-    parts = []
-    vendor, device = fact("vendorID"), fact("deviceID")
+def _term(shown: _Shown, entry: str) -> str:
+    """A term by ids and class; `entry` is a pattern if not all entries of the class are meant."""
+    subject, parts = shown.subject, []
+    vendor, device = shown.fact("vendorID"), shown.fact("deviceID")
     if subject.usb:
         parts.append(f'usb: {{vendor: ["{vendor}"], product: ["{device}"]}}')
     elif subject.pci:
         parts.append(f'pci: {{vendor: ["{vendor}"], device: ["{device}"]}}')
-    if is_entry:
+    if shown.is_entry:
         # Without a bus, the class may have devices of all kinds.
         named = entry if parts else subject.name
         of = f', entry: ["{named}"]' if named else ""
@@ -154,27 +202,20 @@ def _term(tree: SysTree, subject: Subject, entry: str, *, is_entry: bool) -> str
     return f"{{{', '.join(parts)}}}"
 
 
-def _nodes(
-    tree: SysTree,
-    subject: Subject,
-    classes: list[str],
-    refused: str,
-    *,
-    is_entry: bool,
-    is_vfio: bool,
-) -> Iterator[str]:
-    if is_entry or (subject.subsystem == "usb" and not classes):
-        yield "  nodes: [{own: true}]"
-    elif is_vfio:
-        yield "  nodes: [{vfio: true}]"
-    elif classes:
-        yield f"  nodes: [{', '.join(f'{{class: {each}}}' for each in classes)}]"
-    else:
-        why = f"{refused}; bound to vfio-pci, it is handed out as a whole"
-        other = "no class has nodes of it: bind vfio-pci, or its driver"
-        if on_bus := tree.nodes_on_bus(subject.owner):
-            other = f"for its own nodes, ask for a draft of /dev/{on_bus[0]}"
-        yield f"  nodes: [{{vfio: true}}]    # {why if refused else other}"
+def _nodes(shown: _Shown) -> str:
+    """The sources of its nodes, or a remark why there is none but VFIO."""
+    if shown.is_entry or (shown.subject.subsystem == "usb" and not shown.classes):
+        return "[{own: true}]"
+    if is_vfio(str(shown.fact("kernelDriver"))):
+        return "[{vfio: true}]"
+    if shown.classes:
+        return f"[{', '.join(f'{{class: {each}}}' for each in shown.classes)}]"
+    why = "no class has nodes of it: bind vfio-pci, or its driver"
+    if shown.refused:
+        why = f"{shown.refused}; bound to vfio-pci, it is handed out as a whole"
+    elif on_bus := shown.tree.nodes_on_bus(shown.subject.owner):
+        why = f"for its own nodes, ask for a draft of /dev/{on_bus[0]}"
+    return f"[{{vfio: true}}]    # {why}"
 
 
 def _attributes(tree: SysTree, subject: Subject) -> Iterator[str]:

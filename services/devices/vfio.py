@@ -15,6 +15,11 @@ _HARMLESS: Final = frozenset({"", "pci-stub"})
 _BRIDGES: Final = ("0604", "0609")
 
 
+def is_vfio(driver: str) -> bool:
+    """Whether a driver is VFIO's: `vfio-pci` or a variant such as `mlx5_vfio_pci`."""
+    return "vfio" in driver
+
+
 @dataclass(frozen=True, slots=True)
 class GroupMember:
     """A PCI function of a group."""
@@ -32,8 +37,8 @@ class GroupMember:
 
     @property
     def has_vfio(self) -> bool:
-        """Whether VFIO has it, by `vfio-pci` or a variant such as `mlx5_vfio_pci`."""
-        return "vfio" in self.driver
+        """Whether VFIO has it."""
+        return is_vfio(self.driver)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,10 @@ def tree(tmp_path: Path) -> DeviceTree:
     entry = tree.entry(hailo, "hailo_chardev", "hailo0", "235:0")
     tree.file(f"{entry}/fw_version", "4.17.0")
     tree.file(f"{entry}/board_id", "7")
-    tree.bind(tree.pci(VFIO, "8086:bccf"), "vfio-pci")
+    vfio = tree.pci(VFIO, "8086:bccf")
+    tree.bind(vfio, "mlx5_vfio_pci")
+    tree.entry(vfio, "vfio-dev", "vfio0", "511:0", "vfio/devices/vfio0")
+    tree.entry(tree.pci("0000:07:00.0", "1d0f:e4c1"), "misc", "nitro_enclaves", "10:99")
     tree.usb(USB, "1a6e:089a", "bus/usb/003/002", "189:257", serial="s")
     tree.entry("", "misc", "fuse", "10:229")
     sound = tree.entry(f"{tree.usb('3-2', '1235:8211', 'x', '189:260')}/3-2:1.0", "sound", "card1")
@@ -89,6 +92,7 @@ def suggest(tree: DeviceTree, device: str) -> Done:
             [{"own": True}],
             [{"name": "state", "file": "state"}],
         ),
+        ("07:00.0", {"pci": {"vendor": ["1d0f"], "device": ["e4c1"]}}, [{"class": "misc"}], []),
         ("05:00.1", {"pci": {"vendor": ["8086"], "device": ["1521"]}}, [{"class": "ptp"}], []),
         ("3-2:1.0", {"usb": {"vendor": ["1235"], "product": ["8211"]}}, [{"class": "sound"}], []),
         (
@@ -111,6 +115,7 @@ def test_a_draft_names_the_device_its_nodes_and_what_sysfs_shows(
     assert draft["spec"]["match"] == [match]
     assert draft["spec"]["nodes"] == nodes
     assert ("idxd" in out) is (device == "/dev/dsa/wq0.0")
+    assert ("[{vfio: true}]\n" in out) is (device == VFIO)
     assert draft["spec"].get("attributes", []) == attributes
     parse(draft)
     if device != VFIO and "path" not in draft["spec"]["match"][0]:  # groups and nodes aren't here

@@ -34,7 +34,7 @@ from services.devices.types.load import FileContents, LoadedTypes, parse_types, 
 from services.devices.types.match import Fact, is_named, mismatch
 from services.devices.types.model import DeviceType
 from services.devices.types.node_source import NodeSource
-from services.devices.vfio import Group, group_problem
+from services.devices.vfio import Group, group_problem, is_vfio
 from services.names import MAX_ID, by_number, dns_label
 from services.process.blocking import BlockingCalls, Call
 from services.process.errors import ExternalFailure, HardwareError
@@ -239,7 +239,7 @@ def _bars(tree: SysTree, named: Iterable[_Named], held: Collection[str]) -> dict
     bars: dict[Bar, bool] = {}
     for each in named:
         for part in each.parts:
-            if not _is_ofs(tree, part) or "vfio" not in str(tree.facts(part)("kernelDriver")):
+            if not _is_ofs(tree, part) or not is_vfio(str(tree.facts(part)("kernelDriver"))):
                 continue
             bar = Bar(part.address, f"{part.pci}/resource0", tree.files.inode(part.pci))
             # A container that has a group has all of that, one that has the engine its functions.
