@@ -193,6 +193,7 @@ class EventRecorder:
                 continue
             since = self._clock() - self._written.get(new.content, -math.inf)
             if not 0 <= since < QUIET_SECONDS:
+                self._bucket_of(new).spend()
                 await asyncio.sleep(await self._attempt(self._client, new))
             elif self._shown.get(new.subject, new).content == new.content:
                 self._count(REPEATED)
@@ -203,7 +204,7 @@ class EventRecorder:
         """The next record whose object may have an Event now; None if there is none."""
         for key, new in self._waiting.items():
             bucket = self._bucket_of(new)
-            if bucket.spend():
+            if bucket.has_token():
                 del self._waiting[key]
                 return new if bucket.in_burst else self._merged(new)
         return None
@@ -316,17 +317,20 @@ class _TokenBucket:
         self.in_burst = True
         """Whether it has not been empty since it was full."""
 
-    def spend(self) -> bool:
-        """Take a token, if there is one."""
+    def has_token(self) -> bool:
+        """Whether an Event may be written now."""
         now = time.monotonic()
         more = (now - self._filled_at) / self._seconds
         self._tokens, self._filled_at = min(self._burst, self._tokens + more), now
         if self._tokens < 1:
             self.in_burst = False
             return False
-        self._tokens -= 1
-        self.in_burst = self.in_burst or self._tokens >= self._burst - 1
+        self.in_burst = self.in_burst or self._tokens >= self._burst
         return True
+
+    def spend(self) -> None:
+        """Use the token that `has_token` has found."""
+        self._tokens -= 1
 
     @property
     def seconds_left(self) -> float:

@@ -90,7 +90,7 @@ async def test_an_event_is_what_kubectl_describe_shows_of_a_node(api: ApiServerS
 
 
 async def test_the_same_is_not_written_again_for_ten_minutes(api: ApiServerStandIn) -> None:
-    async with writing(api) as made:
+    async with writing(api, burst=6, seconds=3600) as made:
         made.record()
         await made.until(created=1)
         for repeats, seconds in enumerate((60, 539), 1):
@@ -127,7 +127,7 @@ async def test_the_memory_of_events_is_bounded(
 async def test_a_repeated_state_is_written_later_and_is_the_newest_then(
     api: ApiServerStandIn,
 ) -> None:
-    async with writing(api) as made:
+    async with writing(api, burst=5, seconds=3600) as made:
         for created, message in enumerate(("bad", "good"), 1):
             made.record(message=message)
             await made.until(created=created)
