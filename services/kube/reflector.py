@@ -84,22 +84,26 @@ class Store(Generic[T]):
             if before.get(namespace) != self.objects.get(namespace)
         )
 
-    def upsert(self, item: Item) -> None:
-        """Store an object that is new or has changed."""
+    def upsert(self, item: Item) -> bool:
+        """Store an object that is new or has changed; return whether it is new."""
         value, (namespace, name) = self._read(item), _key(item)
         known = self.objects.setdefault(namespace, {})
-        if known.get(name) != value:
+        is_new = name not in known
+        if is_new or known[name] != value:
             known[name] = value
             self._mark([namespace])
+        return is_new
 
-    def remove(self, item: Item) -> None:
-        """Forget an object."""
+    def remove(self, item: Item) -> bool:
+        """Forget an object; return whether it was known."""
         namespace, name = _key(item)
         known = self.objects.get(namespace, {})
-        if known.pop(name, None) is not None:
-            if not known:
-                del self.objects[namespace]
-            self._mark([namespace])
+        if known.pop(name, None) is None:
+            return False
+        if not known:
+            del self.objects[namespace]
+        self._mark([namespace])
+        return True
 
     def _mark(self, namespaces: Iterable[str]) -> None:
         self.changed.update(namespaces)
@@ -142,7 +146,7 @@ class Reflector(WatchLoop, Generic[T]):
         self._path = path
         self._store = store
         self._received = 0
-        """Bytes of the events since the last list, as `MAX_LIST` counts them."""
+        """Bytes of the objects that are new since the last list, as `MAX_LIST` counts them."""
 
     def _watch_request(self) -> tuple[str, dict[str, str | int]]:
         params: dict[str, str | int] = {"fieldSelector": self._selector} if self._selector else {}
@@ -211,16 +215,17 @@ class Reflector(WatchLoop, Generic[T]):
                 self._version = _BOOKMARK.decode(event.object).metadata.resource_version
                 return
             item = self._item(event.object)
-            # Without an end of new objects, as in a list without an end.
-            self._received += memoryview(event.object).nbytes + OBJECT_BYTES
-            if self._received > MAX_LIST:
-                raise TooLong(f"the watches of {self._path} have sent too many bytes or objects")
         except UNREADABLE as error:
             raise unreadable_line(error) from error
+        size = memoryview(event.object).nbytes + OBJECT_BYTES
         if event.type == "DELETED":
-            self._store.remove(item)
-        else:
-            self._store.upsert(item)
+            if self._store.remove(item):
+                self._received = max(0, self._received - size)
+        elif self._store.upsert(item):
+            self._received += size
+            # New objects without an end are as a list without an end.
+            if self._received > MAX_LIST:
+                raise TooLong(f"the watches of {self._path} have sent too many bytes or objects")
         self._version = item.metadata.resource_version or self._version
 
     def _item(self, raw: msgspec.Raw) -> Item:

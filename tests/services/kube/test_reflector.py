@@ -139,6 +139,23 @@ async def test_a_list_without_end_is_given_up_and_changes_nothing(
         await until(lambda: recovered(server, source))
 
 
+async def test_a_watch_ends_by_new_objects_without_end_and_not_by_changes_of_known_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.kube.reflector.MAX_LIST", 10_000)
+    async with watching(tmp_path) as (server, source):
+        for mode in ["af", "region"] * 15:
+            server.put_function("x", mode=mode)
+            server.put_function("y")
+            server.drop("AcceleratorFunction", "y")
+        server.put_function("last")
+        await until(lambda: names(source) == {"x", "last"})
+        assert server.list_count() == 1
+        for number in range(10):
+            server.put_function(f"new-{number}")
+        await until(lambda: "too many bytes or objects" in source.error)
+
+
 async def test_an_object_that_is_too_large_hides_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
