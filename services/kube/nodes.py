@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from services.kube.client import NOT_FOUND, BadStatus, ClusterClient, Unreadable, segment
-from services.process.json import UNREADABLE
+from services.kube.lists import decode
 from services.process.text import plain
 
 NODES: Final = "/api/v1/nodes"
@@ -31,19 +31,14 @@ async def node_annotations(client: ClusterClient, name: str) -> Mapping[str, str
         ClusterError: The API server gives no answer, refuses, or has no such node.
     """
     path = f"{NODES}/{segment(name)}"
-    answer = await client.request("GET", path)
-    if answer.status == NOT_FOUND:
+    body = await client.get(path)
+    if body is None:
         raise BadStatus(
             f'the API server has no node "{name}": set --node-name to the name of this node in'
             " kubectl get nodes",
             NOT_FOUND,
         )
-    body = client.expect(answer, f"GET {path}").body
-    try:
-        metadata = _NODE.decode(body).metadata
-    except UNREADABLE as error:
-        reason = plain(str(error), 200)
-        raise Unreadable(f"the answer about the node can't be read: {reason}") from error
+    metadata = (await decode(body, path, _NODE)).metadata
     if metadata.name != name:
         raise Unreadable(f"asked for node {name}, got {plain(metadata.name, 80)}")
     return metadata.annotations or {}

@@ -9,6 +9,7 @@ import pytest
 
 from services.kube.client import ClusterClient, Conflict, HttpResponse, TooLong, Unreadable
 from services.kube.lists import PAGE, list_objects
+from services.kube.nodes import node_annotations
 from services.kube.objects import (
     create_object,
     delete_object,
@@ -168,3 +169,8 @@ async def test_a_page_of_far_more_objects_than_requested_is_not_decoded() -> Non
 
 async def test_a_list_without_items_is_empty() -> None:
     assert await list_objects(Bodies(b'{"metadata": {}, "items": null}'), "/x", dict) == []
+
+
+async def test_a_node_with_a_bottomless_field_is_read() -> None:
+    deep = b'{"metadata":{"name":"n","managedFields":' + b"[" * 5000 + b"]" * 5000 + b"}}"
+    assert await node_annotations(Bodies(deep), "n") == {}
