@@ -14,7 +14,6 @@ the API server accepts it nowhere else.
 """
 
 import asyncio
-import contextlib
 import math
 import secrets
 import time
@@ -40,6 +39,7 @@ from services.process.errors import ClusterError
 from services.process.outage import Outage
 from services.process.retry import Backoff
 from services.process.text import clip, listing, plain
+from services.process.waits import Due
 
 CREATED: Final = "created"
 REPEATED: Final = "repeated"
@@ -153,7 +153,7 @@ class EventRecorder:
         self._shown: OrderedDict[tuple[ObjectReference, str], _Waiting] = OrderedDict()
         """What was written last of each subject, the oldest first."""
         self._postponed: dict[tuple[ObjectReference, str], asyncio.TimerHandle] = {}
-        self._recorded = asyncio.Event()
+        self._recorded = Due()
         self._outage = Outage(log, "Events can't be written now", "Events can be written again")
 
     def record(self, event: EventRecord) -> None:
@@ -179,17 +179,14 @@ class EventRecorder:
         if len(self._waiting) > MAX_WAITING:
             self._waiting.popitem(last=False)
             self._count(DROPPED)
-        self._recorded.set()
+        self._recorded.request()
 
     async def write_forever(self) -> None:
         """Write the queue until cancelled; end at once without a connection."""
         while self._client is not None:
-            if not self._waiting:
-                self._recorded.clear()
-                await self._recorded.wait()
             new = self._take()
             if new is None:
-                await self._wait()
+                await self._recorded.wait(self._seconds_left())
                 continue
             since = self._clock() - self._written.get(new.content, -math.inf)
             if not 0 <= since < QUIET_SECONDS:
@@ -212,13 +209,10 @@ class EventRecorder:
     def _bucket_of(self, new: _Waiting) -> "_TokenBucket":
         return self._of_pods if new.record.object.namespace else self._bucket
 
-    async def _wait(self) -> None:
-        """Wait until a record may be written, or there is another one."""
-        seconds = min(self._bucket_of(each).seconds_left for each in self._waiting.values())
-        self._recorded.clear()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._recorded.wait()
+    def _seconds_left(self) -> float | None:
+        """Until a record may be written; None if none waits."""
+        buckets = map(self._bucket_of, self._waiting.values())
+        return min((each.seconds_left for each in buckets), default=None)
 
     def _merged(self, new: _Waiting) -> _Waiting:
         """A record with those that wait and say the same of other parts of its object."""
