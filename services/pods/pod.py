@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from services.mappings.accelerator import CLAIM, CLAIM_TEMPLATE, Toleration
+from services.mappings.accelerator import CLAIM, CLAIM_TEMPLATE, Toleration, without_nulls
 from services.process.errors import InvalidQuantity, InvalidReview
 from services.process.json import UNREADABLE
 
@@ -113,23 +113,6 @@ class PodSpec(msgspec.Struct, gc=False, rename="camel"):
     runtime_class_name: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class _WrittenToleration(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    key: str | None = None
-    operator: str | None = None
-    value: str | None = None
-    effect: str | None = None
-    toleration_seconds: int | None = None
-
-    def read(self) -> Toleration:
-        return Toleration(
-            self.key or "",
-            self.operator or "Equal",
-            self.value or "",
-            self.effect or "",
-            self.toleration_seconds,
-        )
-
-
 class Placement(msgspec.Struct, frozen=True, gc=False):
     """Where a pod may run."""
 
@@ -182,7 +165,6 @@ _ESCAPE = ord("\\")  # an int: `in` with bytes is slower
 _ENVIRONMENT = msgspec.json.Decoder(list[EnvVar] | None)
 _POD = msgspec.json.Decoder(Pod)
 _SELECTOR = msgspec.json.Decoder(dict[str, str] | None)
-_TOLERATIONS = msgspec.json.Decoder(list[_WrittenToleration] | None)
 _RUNTIME_CLASS = msgspec.json.Decoder(str | None)
 _TEXT = msgspec.json.Decoder(str)
 _NULL = b"null"
@@ -224,9 +206,10 @@ def read_placement(pod: Pod) -> Placement:
     """
     spec = pod.spec or PodSpec()
     try:
+        tolerations = without_nulls(msgspec.json.decode(spec.tolerations))
         return Placement(
             _SELECTOR.decode(spec.node_selector) or {},
-            [each.read() for each in _TOLERATIONS.decode(spec.tolerations) or ()],
+            msgspec.convert(tolerations, list[Toleration] | None) or [],
             _RUNTIME_CLASS.decode(spec.runtime_class_name) or "",
         )
     except UNREADABLE as error:
