@@ -130,11 +130,6 @@ class HttpClients:
             raise ClusterError(f"{path} holds no token")
         return {"Authorization": f"Bearer {token}"}
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether `aclose` was called."""
-        return self._clients[-1].is_closed
-
     async def aclose(self) -> None:
         """Close the connections."""
         for client in self._clients:

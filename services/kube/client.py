@@ -128,11 +128,6 @@ class ClusterClient:
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether `aclose` was called."""
-        return self._http.is_closed
-
     async def aclose(self) -> None:
         """Close the connections."""
         await self._http.aclose()
