@@ -6,7 +6,7 @@ By list and watch, as kubernetes.io/docs/reference/using-api/api-concepts descri
 import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import aclosing
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Final, Generic, NoReturn, TypeAlias, TypeVar
 
 import msgspec
 import structlog
@@ -18,10 +18,13 @@ from services.kube.client import (
     ClusterClient,
     TooLong,
     Unreadable,
+    requested_pause,
 )
-from services.kube.list_watch import WatchEvent, WatchLoop, WatchTiming, unreadable_line
+from services.kube.list_watch import WatchEvent, WatchTiming, read_line, unreadable_line
 from services.kube.lists import MAX_LIST, OBJECT_BYTES, read_pages
+from services.process.errors import ClusterError
 from services.process.json import UNREADABLE
+from services.process.outage import Outage
 
 T = TypeVar("T")
 
@@ -29,6 +32,11 @@ MISSING_SECONDS: Final = 30.0
 """After this time a kind that the API server doesn't know is asked for again."""
 BREATH_BYTES: Final = 32 * 1024
 """Bytes of a page that are read before other tasks run."""
+
+# How fast pauses grow while watches fail. Each attempt costs two requests: a list and a watch.
+_WATCH_GROWTH: Final = 10.0
+# The part of its time after which a watch has ended on time.
+_FULL: Final = 0.9
 
 log = structlog.get_logger(component="kube")
 
@@ -114,7 +122,7 @@ def _key(item: Item) -> tuple[str, str]:
     return item.metadata.namespace, item.metadata.name
 
 
-class Reflector(WatchLoop, Generic[T]):
+class Reflector(Generic[T]):
     """Fills a store with the objects that are listed at `path`, and keeps it up to date.
 
     With a `selector` such as `spec.nodeName=node-1`, only with those that have these fields.
@@ -136,34 +144,153 @@ class Reflector(WatchLoop, Generic[T]):
         cached: bool = False,
     ) -> None:
         self._kind = path.rpartition("/")[2]
-        labels = {"kind": self._kind}
-        super().__init__(client, labels, timing, outage=outage, recovery=recovery)
+        self._path = path
+        self._client = client
+        self._store = store
         self._selector = selector
         self._namespaced = namespaced
         self._cached = cached
+        self._timing = timing
+        self._clock = timing.clock
+        self._backoff = timing.backoff()
+        self._outage = Outage(log, outage, recovery, clock=timing.clock, kind=self._kind)
         self.missing = False
         """Whether the API server doesn't know the kind, and no objects of it are known."""
-        self._path = path
-        self._store = store
+        # A watch that only opens proves nothing.
+        self.last_seen = self._clock()
+        """The time of the last event, bookmark, complete read or watch of full length; initially
+        the start."""
+        self._version = ""
+        """The version to watch from; empty if the objects must be read."""
         self._received = 0
         """Bytes of the objects that are new since the last list, as `MAX_LIST` counts them."""
+        self._opened: float | None = None
+        """When the open watch began, if there is one."""
+        self._watch_broken = False
+        """Whether a watch has failed since watching worked."""
 
-    def _watch_request(self) -> tuple[str, dict[str, str | int]]:
-        params: dict[str, str | int] = {"fieldSelector": self._selector} if self._selector else {}
-        return self._path, {
-            **params,
+    @property
+    def error(self) -> str:
+        """Why the objects aren't being updated now; empty if they are."""
+        return self._outage.reason
+
+    @property
+    def failures(self) -> int:
+        """How often a read or a watch has failed."""
+        return self._outage.failures
+
+    @property
+    def watching(self) -> bool:
+        """Whether a watch is open."""
+        return self._opened is not None
+
+    async def watch_forever(self) -> NoReturn:
+        """Keep the objects up to date until cancelled."""
+        while True:
+            await self._timing.sleep(await self._attempt())
+
+    async def _attempt(self) -> float:
+        """Read if necessary, then watch once; return the seconds until the next attempt."""
+        requested: float | None = None  # when the watch was
+        try:
+            if not self._version:
+                began = self._clock()
+                pause = await self._read()
+                self._read_works(began)
+                if pause is not None:  # there is nothing to watch
+                    self._watch_works()
+                    return pause
+            requested = self._clock()
+            full = await self._watch()
+            # Continued at once from where it was; after every other end the objects are read again,
+            # after a pause.
+            if full:
+                self._watch_works()
+                return 0.0
+            return self._watch_failed(ClusterError("the API server ends watches early"), requested)
+        except ClusterError as error:
+            if requested is None:
+                return self._read_failed(error)
+            return self._watch_failed(error, requested)
+        except Exception:
+            # An error of ours must not end the loop: nobody would update the objects any more.
+            log.exception("internal error: the objects are read again", kind=self._kind)
+            self._version, self._watch_broken = "", True
+            self._outage.failed("internal error")
+            return self._backoff.pause()
+        finally:
+            self._opened = None
+
+    async def _watch(self) -> bool:
+        """Apply events until the server ends the watch; return whether it ended on time."""
+        # Up to a quarter shorter, so that the watches of many processes don't end together.
+        seconds = max(1, round(self._timing.watch * (3 + self._timing.jitter()) / 4))
+        params: dict[str, str | int] = {
+            "watch": 1,
+            **({"fieldSelector": self._selector} if self._selector else {}),
             "resourceVersion": self._version,
             # They update the version while nothing changes: a watch from an old one ends with 410.
             "allowWatchBookmarks": "true",
+            "timeoutSeconds": seconds,
         }
+        longest = seconds + self._timing.grace
+        async with self._client.lines(self._path, params, seconds=longest) as lines:
+            self._opened = self._clock()
+            async for line in lines:
+                if not line:
+                    continue
+                self._apply(await read_line(line))
+                self.last_seen = self._clock()
+                # Not with the first event: watches that only ever send one would seem to work.
+                if self._open_seconds >= self._timing.steady:
+                    self._watch_works()
+        return self._open_seconds >= _FULL * seconds
 
-    async def _read(self, client: ClusterClient) -> float | None:
-        """Replace the objects of the store."""
+    @property
+    def _open_seconds(self) -> float:
+        return 0.0 if self._opened is None else self._clock() - self._opened
+
+    def _watch_works(self) -> None:
+        """Note an event of a steady watch, a watch of full length, or that none is needed."""
+        self.last_seen = self._clock()
+        self._watch_broken = False
+        self._backoff.reset()
+        self._outage.ended()
+
+    def _read_works(self, began: float) -> None:
+        # What it shows is as old as its request, or younger.
+        self.last_seen = max(self.last_seen, began)
+        # While watches fail, a read alone is no recovery.
+        if not self._watch_broken:
+            self._outage.ended()
+
+    def _read_failed(self, error: ClusterError) -> float:
+        pause = self._backoff.pause(requested_pause(error))
+        self._failed(error, pause)
+        return pause
+
+    def _watch_failed(self, error: ClusterError, requested: float) -> float:
+        self._version = ""  # events may be missing
+        self._watch_broken = True
+        # A load balancer may cut each watch that is silent for half a minute.
+        if self._open_seconds >= self._timing.steady:
+            self._backoff.reset()
+        pause = self._backoff.pause(requested_pause(error), growth=_WATCH_GROWTH)
+        self._failed(error, pause)
+        # From when it was requested, so that the time of a hanging watch isn't added.
+        return max(min(pause, self._timing.first), pause - (self._clock() - requested))
+
+    def _failed(self, error: ClusterError, pause: float) -> None:
+        age = round(self._clock() - self.last_seen, 1)
+        self._outage.failed(str(error), age=age, next_try=round(pause, 1))
+
+    async def _read(self) -> float | None:
+        """Replace the objects of the store; return the seconds to wait, if there is no watch."""
         version, unreadable = "", 0
         self._received = 0
         objects: Objects[T] = {}
         try:
-            listing = read_pages(client, self._path, self._selector, cached=self._cached)
+            listing = read_pages(self._client, self._path, self._selector, cached=self._cached)
             async with aclosing(listing) as pages:
                 async for page in pages:
                     version = version or page.metadata.resource_version
@@ -209,7 +336,7 @@ class Reflector(WatchLoop, Generic[T]):
                 await asyncio.sleep(0)
         return unreadable
 
-    async def _apply(self, client: ClusterClient, event: WatchEvent) -> None:  # noqa: ARG002 - as WatchLoop
+    def _apply(self, event: WatchEvent) -> None:
         try:
             if event.type == "BOOKMARK":
                 self._version = _BOOKMARK.decode(event.object).metadata.resource_version
