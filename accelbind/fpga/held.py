@@ -21,7 +21,7 @@ from services.process.blocking import BlockingCalls
 from services.process.errors import DeviceBusy, HardwareError, KubeletError
 from services.process.text import listing
 from services.programming.port import device_name, find_card, find_port
-from services.programming.rebinding import is_unbound, released_ports
+from services.programming.rebinding import is_unbound, unlisted_ports
 
 _POLL_SECONDS: Final = 0.1
 
@@ -41,8 +41,8 @@ class Interruption:
     """Containers and claims that have a part of it."""
     unknown: str
     """What of this is unknown, and why; empty if nothing is."""
-    released: int = 0
-    """Ports of it that are on no function, and come back."""
+    unlisted: int = 0
+    """Ports that it says it has and that are on no function; those that were released come back."""
 
 
 def interruption(device: str, settings: PluginSettings) -> Interruption:
@@ -69,7 +69,7 @@ def interruption(device: str, settings: PluginSettings) -> Interruption:
         offered,
         holders,
         "; ".join(unknown),
-        released_ports(settings.root, inventory, inventory.physical(card)),
+        unlisted_ports(settings.root, inventory, inventory.physical(card)),
     )
 
 

@@ -117,8 +117,11 @@ def interruption(found: Interruption) -> Iterator[str]:
             f"binding the driver of card {found.card} ({found.address}) anew takes"
             f" {listing(found.devices)} away for a moment"
         )
-    if found.released:
-        yield f"the card gets back {count(found.released, 'released port')}"
+    if found.unlisted:
+        yield (
+            f"{count(found.unlisted, 'port')} that the card says it has can't be seen: if released,"
+            " it comes back"
+        )
     if found.resources:
         yield f"this node offers less meanwhile: {listing(found.resources)}"
     if found.holders:

@@ -143,7 +143,7 @@ class Programmer:
         if not self._rebinds:
             raise DeviceRefused(f"{unusable}, then program it")
         try:
-            ports = self._bind_anew(place.card, is_asked=False)
+            ports = self._bind_anew(place.card)
         except HardwareError as error:
             raise type(error)(f"{unusable}; {error}") from error
         for each in ports:
@@ -161,7 +161,7 @@ class Programmer:
             place = find_port(self._scan(), port)
             if not DeviceFiles(self._root, place).unusable:
                 return False
-            for each in self._bind_anew(place.card, is_asked=False):
+            for each in self._bind_anew(place.card):
                 if each.record_key == place.record_key:
                     rebinding.require_enabled(self._root, each)
             return True
@@ -199,11 +199,8 @@ class Programmer:
         finally:
             rebinding.announce_change(self._root, card)  # it leaves no longer
 
-    def _bind_anew(self, card: Card, *, is_asked: bool = True) -> list[PortPlace]:
-        inventory = self._scan()
-        if not is_asked:
-            rebinding.require_none_released(self._root, inventory, inventory.physical(card))
-        rebinding.rebind_card(self._root, inventory, card, self._calls)
+    def _bind_anew(self, card: Card) -> list[PortPlace]:
+        rebinding.rebind_card(self._root, self._scan(), card, self._calls)
         return rebinding.ports_afterwards(self._scan, card, len(card.ports))
 
     def _program(self, session: PortSession, engine: EnginePlace, image: Image) -> tuple[str, ...]:

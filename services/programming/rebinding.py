@@ -16,7 +16,7 @@ from services.devices.hardware.scan import DRIVER_BY_NAME, DRIVERS
 from services.devices.model import Card, Inventory
 from services.process.errors import DeviceBusy, DeviceRefused, HardwareError
 from services.process.problem import Problem
-from services.process.text import count, listing
+from services.process.text import listing
 from services.programming.ioctls import DriverCalls
 from services.programming.lock import is_locked
 from services.programming.port import (
@@ -145,21 +145,12 @@ def require_no_virtual_functions(root: Path, card: Card) -> None:
         )
 
 
-def released_ports(root: Path, inventory: Inventory, card: Card) -> int:
-    """How many ports of a card are on no function, as after `accelbind fpga release`."""
+def unlisted_ports(root: Path, inventory: Inventory, card: Card) -> int:
+    """How many ports a card says it has that are on no function, as after a release."""
     if card.fme is None:
         return 0
     number = DeviceFiles(root, EnginePlace(card, card.fme)).text("ports_num")
     return max(0, int(number) - len(inventory.ports(card))) if number.isdecimal() else 0
-
-
-def require_none_released(root: Path, inventory: Inventory, card: Card) -> None:
-    """Raise DeviceRefused if binding a card's driver anew gives ports back that were released."""
-    if released := released_ports(root, inventory, card):
-        raise DeviceRefused(
-            f"{_failed(card)} without being asked, since that would give"
-            f" {count(released, 'released port')} back to it: accelbind fpga rebind {card.name}"
-        )
 
 
 def announce_change(root: Path, card: Card) -> None:

@@ -40,8 +40,8 @@ def test_ports_are_offered_by_the_functions_in_them(bed: Bed) -> None:
     }
     reasons = [each["reason"] for each in devices[f"dfl-fme.{OFS}"]["reasons"]]
     assert reasons == ["no-virtual-functions"]
-    done = bed.accelbind("devices", "--files", "--mode", "region")
-    assert "programming-not-supported" in done.stdout
+    done = bed.accelbind("devices", "--files", "--mode", "region", "-o", "json")
+    assert '"programming-not-supported"' in done.stdout
 
 
 def test_everything_of_a_port_is_shown(bed: Bed) -> None:

@@ -323,21 +323,6 @@ def test_errors_that_the_driver_does_not_clear_in_ap6_are_cleared_after_it(
         cluster.offers("dfl-port.0", "dfl-port.1")
 
 
-def test_a_card_whose_programming_is_given_up_counts_as_hung_until_it_returns(
-    bed: Bed, cluster: Cluster
-) -> None:
-    for each in bed.cards:
-        each.reconfiguration.pause = 30
-    with cluster.serving(*PLUGIN):
-        cluster.allocatable(REGION, 2)
-        cluster.wants("p", NLB3)
-        eventually(lambda: ["card-hung-in-driver"] in cluster.devices().values(), SECONDS)
-        for each in bed.cards:
-            each.reconfiguration.pause = 0
-        cluster.offers(*REGIONS)
-        assert cluster.runs("p")["c0"]
-
-
 def test_a_function_is_offered_once_it_is_whole_and_no_container_has_the_one_before(
     cluster: Cluster, card: DflCard
 ) -> None:
