@@ -1,7 +1,8 @@
 """What a name stands for in a cluster: where it is offered, and how much of it is free.
 
 Resources of device plugins are counted by what nodes have and pods request, devices of DRA by what
-claims have. A class is not evaluated: its devices are at most those of the drivers that it names.
+claims have. A class is not evaluated: its devices are at most those of the drivers that it names,
+or all if it names none.
 """
 
 from collections import Counter
@@ -110,6 +111,8 @@ class Offers:
         ]
         if self.nodes is None or (self.devices is None and not all(x.is_counted for x in wanted)):
             return Offer()
+        if any(not place for one in wanted for place, _ in one.devices.values()):
+            return Offer()  # several nodes can reach that device
         chosen = [
             each
             for each in self.nodes
@@ -146,8 +149,13 @@ class Offers:
             classes = [name for name, resource in self.classes.items() if resource == key]
         if ours or (is_counted and not classes):
             return _Wanted(key, amount, ours, is_bound=False, is_counted=is_counted)
-        drivers = {driver for name in classes for driver in self.objects.classes.get(name, ())}
-        found = {each: at for each, at in known.items() if each[0] in drivers}
+        named = self.objects.classes
+        drivers = [named[name] for name in classes if name in named]
+        found = {
+            each: at
+            for each, at in known.items()
+            if any(not some or each[0] in some for some in drivers)
+        }
         return _Wanted(key, amount, found, is_bound=True, is_counted=is_counted)
 
     def _units(self, node: _Node, wanted: _Wanted) -> int:

@@ -109,6 +109,7 @@ CLUSTER = {
             region("broken", taints=[{"key": "accelbind.dev/unhealthy"}]),
         ),
         published("n1", npu("p1", "8"), driver="part.example"),
+        published("", {"name": "far"}, driver="net.example"),
     ],
     CLASSES: [
         device_class("gpu", "", 'device.driver == "gpu.example"'),
@@ -116,6 +117,8 @@ CLUSTER = {
         device_class("region", REGION),
         device_class("npu.accelbind.dev", NPU),
         device_class("part", "", 'device.driver == "part.example"'),
+        device_class("net", "", 'device.driver == "net.example"'),
+        device_class("any"),
     ],
     CLAIMS: [
         *(claim("gpu.example", "g2"), claim("gpu.example", "g1", adminAccess=True)),
@@ -174,6 +177,8 @@ ON_GPUS = Offer(("n1", "n2"), 2)
         (mapped({"resource": NPU, "count": 2}), "", Offer(("n1",), 3)),
         (also(NPU, 3, "Container"), "", Offer(("n1",), 0)),
         (mapped({"resource": f"{CLASSED}part"}), "", Offer(("n1",))),
+        (mapped({"resource": f"{CLASSED}net"}), "", Offer()),
+        (mapped({"resource": f"{CLASSED}any"}, nodeSelector={"model": "b"}), "", Offer()),
         (function("x", mode="region", interfaceId=INTERFACE), "", Offer(("n1",), 1)),
         (function("x", mode="region", interfaceId=INTERFACE), "/resourceclaims", Offer(("n1",))),
     ],
