@@ -163,7 +163,7 @@ def _check_folder(
     advertised: dict[str, int] = {}
     wanted = "no node: kubectl get nodes -o yaml writes such a file"
     for node in read_objects(nodes, _nodes, wanted):
-        add_advertised(advertised, node, policy.fpga_prefixes, others=True)
+        add_advertised(advertised, node, policy.fpga_prefixes)
     found_pods = read_pods(pods)
     unchecked = []
     if not nodes:

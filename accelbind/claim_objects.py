@@ -116,7 +116,7 @@ def templates_path(namespace: str | None) -> str:
 
 
 async def list_claim_objects(
-    client: ClusterClient, namespaces: Iterable[str | None], own: Iterable[Json] = ()
+    client: ClusterClient, namespaces: Iterable[str | None], own: Iterable[Json]
 ) -> tuple[list[Json], ClaimObjects]:
     """List the templates of some namespaces, and all that claims of them and of `own` need.
 

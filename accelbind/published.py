@@ -56,7 +56,7 @@ def read_published(slices: Iterable[Json], classes: Iterable[Json]) -> Published
 def add_published(
     totals: MutableMapping[str, int], published: Published, prefixes: tuple[str, ...]
 ) -> None:
-    """Add what nodes offer by DRA to totals by resource, as `add_advertised` with `others`."""
+    """Add what nodes offer by DRA to totals by resource, as `add_advertised` does."""
 
     def add(resource: str, number: int) -> None:
         name = resource.partition("/")[2] if resource.startswith(prefixes) else resource

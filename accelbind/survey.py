@@ -73,7 +73,7 @@ class Survey:
     """A sentence for each kind that we may not list."""
 
 
-async def survey(client: ClusterClient, policy: Policy, *, namespace: str | None = None) -> Survey:
+async def survey(client: ClusterClient, policy: Policy, *, namespace: str | None) -> Survey:
     """Read a cluster, or what one namespace of it has."""
     namespaces = {namespace, policy.shared_namespace or namespace} if namespace else {None}
     result = Survey(await read_index(client, namespaces))
@@ -86,9 +86,7 @@ async def survey(client: ClusterClient, policy: Policy, *, namespace: str | None
         path = kind.path(within)
         return await reader.listed(path, lambda obj: read(about | obj), what=kind.plural)
 
-    nodes = await listed(
-        _NODES, None, lambda node: add_advertised({}, node, policy.fpga_prefixes, others=True)
-    )
+    nodes = await listed(_NODES, None, lambda node: add_advertised({}, node, policy.fpga_prefixes))
     slices, classes = await listed(_SLICES, None, dict), await listed(_CLASSES, None, dict)
     if nodes is not None and slices is not None and classes is not None:
         totals: Counter[str] = Counter()

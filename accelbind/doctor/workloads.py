@@ -106,7 +106,7 @@ def waiting_lines(cluster: Cluster, pending: Iterable[Json]) -> Iterator[tuple[J
     """Yield why pods of `read_pods` wait, each with its pod. Raises as `Cluster.get`."""
     totals: dict[str, int] = {}
     for node in cluster.nodes:
-        add_advertised(totals, node, (), others=True)
+        add_advertised(totals, node, ())
     published = read_published(cluster.items(SLICES), cluster.items(CLASSES))
     for amounts in published.by_node.values():
         for key, number in amounts.items():

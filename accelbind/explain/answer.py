@@ -10,7 +10,7 @@ from accelbind.explain.dry_run import Admitted, Denied, pod_of
 from services.admission.mutate import Patched, Policy, Refused, Unchanged
 from services.admission.preview import Explained, mutated_manifest
 from services.mappings.accelerator import CLAIM_TEMPLATE
-from services.mappings.index import EMPTY_INDEX, MappingIndex
+from services.mappings.index import MappingIndex
 from services.mappings.model import Mapping as OneMapping
 from services.pods.known_fields import manifest_problems, unread_parts
 from services.pods.manifests import FoundPod
@@ -98,7 +98,7 @@ class Answer:
 # Evaluated here ----------------------------------------------------------------------------------
 
 
-def evaluated(one: Explained, *, assumed: str = "") -> Answer:
+def evaluated(one: Explained, *, assumed: str) -> Answer:
     """The answer of accelbind's webhook."""
     result, found = one.result, one.found
     problems = tuple(manifest_problems(found))
@@ -144,8 +144,8 @@ def answered(
     found: FoundPod,
     namespace: str,
     result: Admitted | Denied,
-    index: MappingIndex = EMPTY_INDEX,
-    policy: Policy | None = None,
+    index: MappingIndex,
+    policy: Policy,
 ) -> Answer:
     """The answer of the API server; `index` has the mappings that may be read."""
     unread = tuple(unread_parts(found))
@@ -159,7 +159,7 @@ def answered(
         )
     before = pod_of(found, namespace)
     after = _without_defaults(result.pod, before)
-    rewrites = _rewrites(before, result.pod, namespace, index, policy or Policy())
+    rewrites = _rewrites(before, result.pod, namespace, index, policy)
     is_changed = after != before
     return Answer(
         *(found, namespace, PATCHED if is_changed else UNCHANGED),

@@ -105,7 +105,7 @@ def explain_claims(
     answer: Answer,
     mappings: NamespaceMappings,
     found: Iterable[FoundClaim],
-    objects: ClaimObjects | None = None,
+    objects: ClaimObjects | None,
 ) -> Iterator[ExplainedClaim]:
     """Yield what the driver would do for each claim of a pod that is for our devices.
 

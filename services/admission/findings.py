@@ -89,20 +89,16 @@ def resource_uses(
 
 
 def add_advertised(
-    totals: dict[str, int], node: object, prefixes: tuple[str, ...], *, others: bool = False
+    totals: dict[str, int], node: object, prefixes: tuple[str, ...]
 ) -> dict[str, int]:
-    """Add a node's resources of our domains to totals by resource, without domain.
-
-    With `others`, all other extended resources are added by their full names.
-    """
+    """Add a node's extended resources to totals by resource; those of our domains without it."""
     status = node.get("status") if isinstance(node, dict) else None
     # The kubelet keeps the name of a resource that has no units left: it counts 0.
     for part in ("capacity", "allocatable"):
         amounts = status.get(part) if isinstance(status, dict) else None
         for key, amount in amounts.items() if isinstance(amounts, dict) else ():
-            ours = key.startswith(prefixes)
-            if ours or (others and "/" in key):
-                name = key.partition("/")[2] if ours else key
+            if "/" in key:
+                name = key.partition("/")[2] if key.startswith(prefixes) else key
                 count = _count(amount) if part == "allocatable" else 0
                 totals[name] = totals.get(name, 0) + count
     return totals
@@ -119,7 +115,7 @@ def check(
 ) -> list[Problem]:
     """Return the problems of mappings, compared with what nodes advertise and workloads request.
 
-    `advertised` is as `add_advertised` counts with `others`; None if unknown. `problems` says why
+    `advertised` is as `add_advertised` counts; None if unknown. `problems` says why
     objects without a kind and name can't be used. `claim_problem` returns why pods of a namespace
     get no claims of a target.
     """

@@ -86,9 +86,7 @@ def _counted(
     return (*counted, added) if added else counted
 
 
-def fpga_sightings(
-    inventory: Inventory, mode: PluginMode, *, units: int = DEFAULT_UNITS
-) -> list[Sighting]:
+def fpga_sightings(inventory: Inventory, mode: PluginMode, *, units: int) -> list[Sighting]:
     """The devices of a node's cards in a mode."""
     if mode is PluginMode.UNITS:
         return [Sighting(mode, tuple(Device(str(n), UNIT_RESOURCE) for n in range(units)))]

@@ -99,7 +99,7 @@ def _read(folder: Path, path: Path) -> bytes | FileProblem:
 
 
 def parse_types(
-    contents: FileContents, *, domains: tuple[str, ...] = (), allowed: Collection[str] = SETTINGS
+    contents: FileContents, *, domains: tuple[str, ...], allowed: Collection[str]
 ) -> LoadedTypes:
     """The device types in files; of two that can't be together the first counts."""
     files: dict[str, str] = {}

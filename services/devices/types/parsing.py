@@ -8,7 +8,6 @@ from typing import Annotated, Any, Final, get_args, get_origin
 
 import msgspec
 
-from services.devices.nodes import SETTINGS
 from services.devices.types.model import (
     Attribute,
     ClassEntry,
@@ -87,7 +86,7 @@ _LONGEST: Final = 400
 
 
 def find_problems(
-    value: object, *, domains: tuple[str, ...] = (), allowed: Collection[str] = SETTINGS
+    value: object, *, domains: tuple[str, ...], allowed: Collection[str]
 ) -> list[InvalidType]:
     """Return what is wrong with a device type: with each of its fields, or with the whole.
 

@@ -150,7 +150,7 @@ def test_accelerators_are_checked_as_fpgas_are() -> None:
         ResourceUse("default", "Deployment d", "accelbind.dev/shared"),
         ResourceUse("default", "Deployment d", "accelbind.dev/gpus"),
     ]
-    advertised = add_advertised({}, node, PREFIXES, others=True) | {
+    advertised = add_advertised({}, node, PREFIXES) | {
         "af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs": 1
     }
     assert advertised["nvidia.com/gpu"] == 8
