@@ -15,11 +15,12 @@ from accelbind.explain.claims import (
 )
 from accelbind.explain.dry_run import API_SERVER, Denied, DryRun, NotAsked, dry_run, may_create
 from accelbind.misspelt import misspelt_resources
-from accelbind.survey import read_index
 from services.admission.mutate import Policy
 from services.admission.preview import explain_pod
 from services.kube.client import FORBIDDEN, NOT_FOUND, BadStatus, ClusterClient
-from services.mappings.index import EMPTY_INDEX, MappingIndex
+from services.mappings.index import EMPTY_INDEX, MappingIndex, build_index
+from services.mappings.model import MappingEntry
+from services.mappings.namespace import list_entries
 from services.pods.manifests import FoundPod
 from services.process.errors import ClusterError
 from services.process.text import plain
@@ -92,21 +93,19 @@ class Asked:
 
         Without names that all namespaces share, there are none.
         """
-        try:
-            return await read_index(client, self.namespaces), {}
-        except BadStatus as error:
-            if error.status not in (FORBIDDEN, NOT_FOUND):
-                raise
+        entries: list[MappingEntry] = []
         unreadable: dict[str, str] = {}
         for namespace in self.namespaces:
             try:
-                await read_index(client, [namespace])
+                entries += await list_entries(client, namespace)
             except BadStatus as error:
+                if error.status not in (FORBIDDEN, NOT_FOUND):
+                    raise
                 unreadable[namespace] = str(error)
-        readable = [each for each in self.namespaces if each not in unreadable]
-        if not readable or self.policy.shared_namespace in unreadable:
+        is_none = len(unreadable) == len(self.namespaces)
+        if is_none or self.policy.shared_namespace in unreadable:
             return None, unreadable
-        return await read_index(client, readable), unreadable
+        return build_index(entries), unreadable
 
     def _evaluated(self, pod: FoundPod, place: str, index: MappingIndex, why: str = "") -> Answer:
         one = explain_pod(pod, index, self.policy, namespace=place)
