@@ -218,8 +218,11 @@ async def test_a_name_may_become_a_claim_and_its_mapping_be_unreadable(explain: 
     found = await explain.json(pod(resource=NAME), unreadable, created(came))
     (rewrite,) = found["rewrites"]
     assert (rewrite["logical"], rewrite["resource"], rewrite["mapping"]) == (NAME, "", "")
+    before = len(explain.api.seen)
     done = await explain(pod(resource=NAME), unreadable, created(came))
     assert f"  container c: {NAME}: 1 becomes claim gpu\n" in done.stdout
+    paths = [each.request.path for each in explain.api.seen[before:]]
+    assert len([each for each in paths if "/fpga.intel.com/" in each]) == 1
 
 
 async def test_each_name_of_a_container_becomes_what_its_own_mapping_stands_for(
