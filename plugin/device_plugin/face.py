@@ -253,7 +253,7 @@ class DevicePlugin:
         self._events.registered(resource, error)
 
     def _server(self, resource: str, devices: Mapping[str, Device], path: Path) -> DeviceListServer:
-        if not devices and not self._starts.names_function(resource):
+        if not devices and not self._starts.is_of_mode(resource):
             # Pods that still have devices of it got them in another mode. Their containers may
             # restart: with no endpoint, or one with rules of this mode, the kubelet would not start
             # them.
@@ -263,7 +263,7 @@ class DevicePlugin:
             devices,
             path,
             device_root=str(self._settings.host_root),
-            starts=self._starts if self._starts.decides(resource, devices) else None,
+            starts=self._starts if self._starts.decides(resource) else None,
             root=self._settings.root,
             metrics=self.metrics,
             counted=self._counted,

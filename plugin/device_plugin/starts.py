@@ -4,6 +4,7 @@
 tries again every 10 to 20 s. `plugin.device_plugin.server.CODES` has the gRPC codes.
 """
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -41,7 +42,8 @@ from services.devices.model import Device, PluginMode
 from services.kube.client import is_outage
 from services.kube.events import EventRecorder
 from services.kubelet.checkpoint import KubeletFiles
-from services.names import FUNCTION_PREFIX
+from services.kubelet.values import CheckpointEntry
+from services.names import FUNCTION_PREFIX, REGION_PREFIX, FunctionName, decode
 from services.node.cdi_publisher import CdiPublisher
 from services.node.events import EventReason
 from services.node.node_check import require_own_nodes
@@ -53,6 +55,7 @@ from services.process.errors import (
     ClusterError,
     HardwareError,
     HookMissing,
+    InvalidName,
     KubeletError,
     NotAllowed,
     TooSlow,
@@ -116,17 +119,18 @@ class Starts:
             "device nodes are checked again before containers start",
         )
 
-    def decides(self, resource: str, devices: Mapping[str, Device]) -> bool:
-        """Whether the kubelet has to ask before it starts a container with devices (by id)."""
-        return (
-            self.names_function(resource)
-            or _has_nodes_to_check(resource, devices)
-            or self._has_rights_to_check(resource)
-        )
+    def decides(self, resource: str) -> bool:
+        """Whether the kubelet has to ask before it starts a container with devices."""
+        return self._has_nodes_to_check(resource) or self._has_rights_to_check(resource)
 
-    def names_function(self, resource: str) -> bool:
-        """Whether a resource says which function its devices have, in the node's mode."""
+    def is_of_mode(self, resource: str) -> bool:
+        """Whether FPGAs can have a resource in the node's mode, also if none has it now."""
+        if self._mode.has_regions:
+            return resource.startswith(REGION_PREFIX)
         return self._mode.names_functions and resource.startswith(FUNCTION_PREFIX)
+
+    def _has_nodes_to_check(self, resource: str) -> bool:
+        return not resource.startswith(FPGA_RESOURCES) or self._mode.has_cards
 
     def _has_rights_to_check(self, resource: str) -> bool:
         # Mode region always: a container names its function, but is not trusted with it.
@@ -150,7 +154,7 @@ class Starts:
             async with deadline(CHECK_SECONDS, _too_slow(ids)):
                 self._check_functions(resource, ids)
                 devices = self._state.ledger.offer.resources.get(resource, {})
-                if _has_nodes_to_check(resource, devices):
+                if self._has_nodes_to_check(resource):
                     await self._check_nodes(resource, ids, devices)
                 if not self._has_rights_to_check(resource):
                     return
@@ -181,11 +185,12 @@ class Starts:
     def _check_functions(self, resource: str, ids: Sequence[str]) -> None:
         # After cards have come back in another order, or a port was programmed by force, a name
         # stands for another function. A container is not to compute with that.
-        if not self.names_function(resource):
+        function = _function_of(resource) if self._mode.names_functions else None
+        if function is None:
             return
         for other, devices in self._state.ledger.offer.resources.items():
             moved = [each for each in ids if each in devices]
-            if moved and other != resource and other.startswith(FUNCTION_PREFIX):
+            if moved and _function_of(other) not in (None, function):
                 raise NotAllowed(
                     f"{listing(moved, most=8)} was allocated as {resource} and is {other} now:"
                     " another function is in it; delete the pod, a new one gets what it requests"
@@ -203,11 +208,22 @@ class Starts:
         self._unchecked.update("an answer in the checkpoint can't be decoded" if unknown else "")
         for entry in allocated:
             try:
-                require_own_nodes(entry, devices, self._host_root)
+                require_own_nodes(entry, devices, self._others(entry), self._host_root)
             except NotAllowed as error:
                 pod = await self._pod_with(entry.pod_uid)
                 record_on_pod(self._recorder, pod, EventReason.DEVICE_NODE_CHANGED, str(error))
                 raise
+
+    def _others(self, entry: CheckpointEntry) -> list[Device] | None:
+        """The devices that may have nodes of FPGAs that can't be read; None for other devices."""
+        if not entry.resource.startswith(FPGA_RESOURCES):
+            return None
+        return [
+            device
+            for resource, devices in self._state.ledger.offer.resources.items()
+            for device in devices.values()
+            if resource != entry.resource or device.id not in entry.device_ids
+        ]
 
     async def _pod_with(self, uid: str) -> PodRef | None:
         try:
@@ -307,12 +323,12 @@ class Starts:
         record_programming(self._recorder, wanted.pod, wanted.who, done)
 
 
-def _has_nodes_to_check(resource: str, devices: Mapping[str, Device]) -> bool:
-    # A node that is named as its device is can't be another device's. Others are numbered apart:
-    # the ports of regions and of PCI functions, and groups.
-    return not resource.startswith(FPGA_RESOURCES) or any(
-        node.name != device.id for device in devices.values() for node in device.nodes
-    )
+def _function_of(resource: str) -> FunctionName | None:
+    """The function that a resource names; None if it names none, or as suites of earlier times."""
+    with contextlib.suppress(InvalidName):
+        named = decode(resource)
+        return named if isinstance(named, FunctionName) else None
+    return None
 
 
 def _too_slow(ids: Sequence[str]) -> TooSlow:

@@ -12,9 +12,16 @@ from services.process.text import listing, plain, quote
 
 
 def require_own_nodes(
-    entry: CheckpointEntry, devices: Mapping[str, Device], host_root: str
+    entry: CheckpointEntry,
+    devices: Mapping[str, Device],
+    others: Iterable[Device] | None,
+    host_root: str,
 ) -> None:
-    """Raise `NotAllowed` if a container was allocated nodes that its devices don't have now."""
+    """Raise `NotAllowed` if a container was allocated nodes that its devices don't have now.
+
+    With `others`, a node that a device had which can't be read, or not as a whole, counts only if
+    one of these has it.
+    """
     # The kubelet stores the answer to `Allocate` and uses it at each start of the container, also
     # after the node was restarted. A device may have another node by then, and another device its
     # old one. Only a new pod gets the right nodes.
@@ -25,6 +32,10 @@ def require_own_nodes(
     # Earlier versions answered `Allocate` with the path of a link.
     links = {replace(node, target="").host_path(host_root) for node in nodes}
     old = [each for each in entry.nodes or () if each not in {*today, *links}]
+    is_read = all(key in devices and devices[key].healthy for key in entry.device_ids)
+    if others is not None and not is_read:
+        taken = {node.host_path(host_root) for each in others for node in each.nodes}
+        old = [each for each in old if each in taken]
     if old:
         raise NotAllowed(_refusal(entry, old, today))
 

@@ -5,7 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from services.bitstreams.model import Bitstream, UserClock
+from services.devices.health import no_fme
 from services.names import OPENCL_AFU
+from services.process.errors import HardwareError, InvalidBitstream
+from services.programming.port import EnginePlace, PortPlace
 from services.programming.records import PortRecord
 
 
@@ -64,3 +67,24 @@ class Programmed:
     """A sentence if the user clock is below what the function asks for."""
     remarks: tuple[str, ...] = ()
     """What is unexpected, but was no obstacle."""
+
+
+def fitting_engine(place: PortPlace, image: Image) -> EnginePlace:
+    """The engine that can put an image into a port; an error that says why there is none."""
+    engine, interface_id = place.engine, place.interface_id
+    if engine is None:
+        pci = place.card.pci
+        raise HardwareError(no_fme(place.name, pci.physfn if pci else None).text)
+    if place.card.functions is not None:
+        text = f"the functions of {place.card.address} are behind its virtual functions"
+        raise HardwareError(f"{place.name} can't be programmed by accelbind: {text}; use fpgaconf")
+    if not interface_id:
+        reasons = "; ".join(problem.text for problem in engine.fme.problems)
+        raise HardwareError(f"the region of {place.name} has no usable interface id: {reasons}")
+    if interface_id != image.interface_id:
+        raise InvalidBitstream(
+            f"the bitstream of AFU {image.afu_id} is for regions with interface id"
+            f" {image.interface_id}, and that of {place.name} has {interface_id}: take one made for"
+            " it"
+        )
+    return engine

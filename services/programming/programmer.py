@@ -15,7 +15,7 @@ from typing import Final
 
 from services.bitstreams.model import UserClock
 from services.devices.hardware.scan import scan
-from services.devices.health import PORT_WITHOUT_DRIVER, no_fme
+from services.devices.health import PORT_WITHOUT_DRIVER
 from services.devices.model import Card, Inventory, PciFunction
 from services.names import canonical_id
 from services.process.errors import (
@@ -23,13 +23,12 @@ from services.process.errors import (
     DeviceGone,
     DeviceRefused,
     HardwareError,
-    InvalidBitstream,
 )
 from services.process.text import quote
 from services.programming import rebinding
 from services.programming.clock import ClockCheck, check_user_clock
 from services.programming.error_registers import why_refused
-from services.programming.image import Image, Programmed
+from services.programming.image import Image, Programmed, fitting_engine
 from services.programming.ioctls import (
     MAX_PORT,
     DriverCalls,
@@ -115,7 +114,7 @@ class Programmer:
             inventory = self._scan()  # the holder of the lock may have changed it
             require(inventory)
             place = self._enabled(find_port(inventory, port))
-            engine = _fitting_engine(place, image)
+            engine = fitting_engine(place, image)
             with port_session(self._root, place, self._calls) as session:
                 started = time.monotonic()
                 record = self._record(place, session.files)
@@ -273,7 +272,7 @@ class Programmer:
         inventory = self._scan()
         require(inventory)
         place = find_port(inventory, port)
-        engine = _fitting_engine(place, image)
+        engine = fitting_engine(place, image)
         files = DeviceFiles(self._root, place)
         if files.unusable:
             raise DeviceRefused(f"{files.unusable}, then program it")
@@ -385,23 +384,3 @@ class Programmer:
 
 def _rebind(place: PortPlace) -> str:
     return f"bind it anew with accelbind fpga rebind {place.name}, then program the port"
-
-
-def _fitting_engine(place: PortPlace, image: Image) -> EnginePlace:
-    engine, interface_id = place.engine, place.interface_id
-    if engine is None:
-        pci = place.card.pci
-        raise HardwareError(no_fme(place.name, pci.physfn if pci else None).text)
-    if place.card.functions is not None:
-        text = f"the functions of {place.card.address} are behind its virtual functions"
-        raise HardwareError(f"{place.name} can't be programmed by accelbind: {text}; use fpgaconf")
-    if not interface_id:
-        reasons = "; ".join(problem.text for problem in engine.fme.problems)
-        raise HardwareError(f"the region of {place.name} has no usable interface id: {reasons}")
-    if interface_id != image.interface_id:
-        raise InvalidBitstream(
-            f"the bitstream of AFU {image.afu_id} is for regions with interface id"
-            f" {image.interface_id}, and that of {place.name} has {interface_id}: take one made for"
-            " it"
-        )
-    return engine

@@ -53,7 +53,7 @@ def rebind_card(root: Path, inventory: Inventory, card: Card, calls: DriverCalls
     driver = root / _PCI_DRIVERS / module
     require_no_virtual_functions(root, card)
     if other := _overridden(root, address, (module,)):
-        raise DeviceRefused(f"{failed}: {other}, so {module} would not get it back")
+        raise DeviceRefused(f"{failed}: {other}")
     # Both files first: a card that is unbound and can't be bound would be lost.
     with ExitStack() as stack:
         unbind, bind = (
@@ -125,7 +125,9 @@ def _overridden(root: Path, address: str, modules: Collection[str]) -> str:
     with suppress(OSError):  # it is none of PCI's
         name = file.read_text().strip()
         if name not in ("", "(null)", *modules):
-            return f"its driver_override is {name}: run driverctl unset-override {address} first"
+            return (
+                f"its driver_override is {name}; clear that first: echo > /{file.relative_to(root)}"
+            )
     return ""
 
 

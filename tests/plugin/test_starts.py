@@ -2,6 +2,7 @@
 
 import base64
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,12 +19,19 @@ from services.devices.resources import AdvertisedResources
 from services.kube.events import EventRecord
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet.checkpoint import KubeletFiles
-from services.names import FUNCTION_PREFIX, REGION_PREFIX, UNIT_RESOURCE
+from services.names import (
+    DOMAIN,
+    FUNCTION_PREFIX,
+    REGION_PREFIX,
+    UNIT_RESOURCE,
+    function_name,
+)
 from services.node.node_check import require_numbers
 from services.process.blocking import BlockingCalls
 from services.process.errors import NotAllowed
+from services.process.problem import Problem
 from simulator.card_faults import Fault
-from simulator.cards import NLB0, NLB3
+from simulator.cards import A10_INTERFACE, NLB0, NLB3
 from tests.plugin.support import Bed
 from tests.services.node.support import scanned, set_state, shown
 
@@ -92,15 +100,15 @@ class Setting:
             resources.setdefault(each.resource, {})[each.id] = each
         set_state(self.state, advertised=AdvertisedResources(resources, ()))
 
-    def allocate(self, *paths: str) -> None:
+    def allocate(self, *paths: str, key: str = "0000-b1-00-0", resource: str = RESOURCE) -> None:
         answer = pb.ContainerAllocateResponse(
             devices=[pb.DeviceSpec(container_path=each, host_path=each) for each in paths]
         )
         entry = {
             "PodUID": UID,
             "ContainerName": "main",
-            "ResourceName": RESOURCE,
-            "DeviceIDs": {"-1": ["0000-b1-00-0"]},
+            "ResourceName": resource,
+            "DeviceIDs": {"-1": [key]},
             "AllocResp": base64.b64encode(answer.SerializeToString()).decode(),
         }
         self.checkpoint.write_text(json.dumps({"Data": {"PodDeviceEntries": [entry]}}))
@@ -147,11 +155,14 @@ async def test_a_container_starts_while_its_device_has_the_node_that_it_was_allo
     assert (event.object.name, event.object.namespace) == ("pod", "team")
 
 
-def fpga(key: str, resource: str, *nodes: str) -> Device:
-    return Device(key, resource, nodes=tuple(map(DeviceNode, nodes)))
+def fpga(key: str, resource: str, *nodes: str, reasons: tuple[Problem, ...] = ()) -> Device:
+    return Device(key, resource, nodes=tuple(map(DeviceNode, nodes)), reasons=reasons)
 
 
-AF, OTHER_AF, REGION = f"{FUNCTION_PREFIX}x", f"{FUNCTION_PREFIX}y", f"{REGION_PREFIX}x"
+AF, OTHER_AF = (f"{DOMAIN}/{function_name(A10_INTERFACE, each)}" for each in (NLB0, NLB3))
+BEFORE_0_18 = f"{FUNCTION_PREFIX}{NLB0}"
+REGION = f"{REGION_PREFIX}{A10_INTERFACE}"
+HANGS = (Problem("card-hung", "it hangs"),)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +178,28 @@ def test_the_kubelet_asks_where_a_devices_node_or_function_may_change(
     tmp_path: Path, mode: PluginMode, device: Device, *, is_asked: bool
 ) -> None:
     starts = Setting(tmp_path, mode).starts
-    assert starts.decides(device.resource, {device.id: device}) is is_asked
+    assert starts.decides(device.resource) is is_asked
+
+
+@pytest.mark.parametrize(
+    ("today", "is_refused"),
+    [
+        ([fpga("5e:00.0", UNIT_RESOURCE, "dfl-port.0")], False),
+        ([fpga("5e:00.0", UNIT_RESOURCE, "dfl-port.1")], True),
+        ([fpga("5e:00.0", UNIT_RESOURCE, reasons=HANGS)], False),
+        ([fpga("5f:00.0", UNIT_RESOURCE, "dfl-port.1")], False),  # its card can't be read
+        ([fpga("5f:00.0", UNIT_RESOURCE, "dfl-port.0")], True),
+    ],
+)
+async def test_a_port_that_cannot_be_read_counts_as_another_ones_only_if_one_has_it(
+    tmp_path: Path, today: list[Device], *, is_refused: bool
+) -> None:
+    setting = Setting(tmp_path, PluginMode.BDF)
+    setting.allocate("/host/dev/dfl-port.0", key="5e:00.0", resource=UNIT_RESOURCE)
+    setting.offer(*today)
+    refused = pytest.raises(NotAllowed, match=r"was allocated /host/dev/dfl-port\.0 for 5e:00\.0")
+    with refused if is_refused else nullcontext():
+        await setting.starts.authorize_start(UNIT_RESOURCE, ["5e:00.0"])
 
 
 async def test_a_container_does_not_start_on_a_port_that_has_another_function_by_now(
@@ -178,8 +210,25 @@ async def test_a_container_does_not_start_on_a_port_that_has_another_function_by
         setting.offer(fpga("dfl-port.0", own), fpga("dfl-port.1", OTHER_AF))
         await setting.starts.authorize_start(AF, ["dfl-port.0"])
     setting.offer(fpga("dfl-port.0", OTHER_AF, "dfl-port.0"))
+    await setting.starts.authorize_start(BEFORE_0_18, ["dfl-port.0"])
     with pytest.raises(NotAllowed, match=rf"dfl-port\.0 was allocated as {AF} and is {OTHER_AF}"):
         await setting.starts.authorize_start(AF, ["dfl-port.0"])
+
+
+@pytest.mark.parametrize(
+    ("mode", "resources"),
+    [
+        (PluginMode.AF, [AF]),
+        (PluginMode.REGION, [REGION]),
+        (PluginMode.BDF, []),
+        (PluginMode.NONE, []),
+    ],
+)
+def test_resources_of_the_mode_have_its_rules_also_without_devices(
+    tmp_path: Path, mode: PluginMode, resources: list[str]
+) -> None:
+    starts = Setting(tmp_path, mode).starts
+    assert [*filter(starts.is_of_mode, (AF, REGION, UNIT_RESOURCE))] == resources
 
 
 async def test_a_start_that_cannot_be_checked_is_allowed_and_logged_once(tmp_path: Path) -> None:
