@@ -39,7 +39,7 @@ def choose_source(settings: WebhookSettings) -> MappingSource:
     # The API client costs memory that a webhook with a folder does not need.
     from services.kube.access import find_access  # noqa: PLC0415 - the same
     from services.kube.client import ClusterClient  # noqa: PLC0415 - the same
-    from services.kube.list_watch import WatchTiming  # noqa: PLC0415 - the above
+    from services.kube.watches import WatchTiming  # noqa: PLC0415 - the above
     from services.mappings.source import ApiServerSource  # noqa: PLC0415 - the same
 
     access = find_access(settings.api_server)

@@ -183,8 +183,8 @@ class Starts:
     # 1. Its devices still have the function of their resource, and their nodes
 
     def _check_functions(self, resource: str, ids: Sequence[str]) -> None:
-        # After cards have come back in another order, or a port was programmed by force, a name
-        # stands for another function. A container is not to compute with that.
+        # The port with this name may be another card's, since cards came back in another order, or
+        # an administrator has programmed it by force. The container must not compute with that.
         function = _function_of(resource) if self._mode.names_functions else None
         if function is None:
             return
@@ -193,7 +193,7 @@ class Starts:
             if moved and _function_of(other) not in (None, function):
                 raise NotAllowed(
                     f"{listing(moved, most=8)} was allocated as {resource} and is {other} now:"
-                    " another function is in it; delete the pod, a new one gets what it requests"
+                    " another function is in it; delete the pod; a new one gets what it requests"
                 )
 
     async def _check_nodes(

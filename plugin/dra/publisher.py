@@ -35,7 +35,6 @@ from plugin.dra.slices import (
 from services.devices.dra import API_VERSION, DRIVER
 from services.devices.model import Contents, Inventory
 from services.kube.client import ClusterClient, requested_pause, segment, will_pass
-from services.kube.list_watch import USUAL_TIMING, WatchTiming
 from services.kube.lists import list_objects
 from services.kube.nodes import NODES
 from services.kube.objects import (
@@ -47,6 +46,7 @@ from services.kube.objects import (
     try_create,
 )
 from services.kube.reflector import Item, Reflector, Store
+from services.kube.watches import USUAL_TIMING, WatchTiming
 from services.node.ledger import Ledger
 from services.node.state import NodeState
 from services.process.errors import AccelbindError, ClusterError

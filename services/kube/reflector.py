@@ -20,8 +20,8 @@ from services.kube.client import (
     Unreadable,
     requested_pause,
 )
-from services.kube.list_watch import WatchEvent, WatchTiming, read_line, unreadable_line
 from services.kube.lists import MAX_LIST, OBJECT_BYTES, read_pages
+from services.kube.watches import WatchEvent, WatchTiming, read_line, unreadable_line
 from services.process.errors import ClusterError
 from services.process.json import UNREADABLE
 from services.process.outage import Outage

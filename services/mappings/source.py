@@ -14,8 +14,8 @@ import msgspec
 import structlog
 
 from services.kube.client import ClusterClient
-from services.kube.list_watch import WatchTiming
 from services.kube.reflector import Item, Reflector, Store
+from services.kube.watches import WatchTiming
 from services.mappings.index import EMPTY_INDEX, MappingIndex, build_namespace
 from services.mappings.kinds import TABLE
 from services.mappings.model import MappingEntry, Rejected, parse

@@ -1,4 +1,4 @@
-"""The image that is put into a port, and the result of that."""
+"""The image that is put into a port, the engine that can do that, and the result."""
 
 from array import array
 from collections.abc import Callable

@@ -15,7 +15,7 @@ import typer
 
 from services.kube.access import Access
 from services.kube.client import CONFLICT, ClusterClient
-from services.kube.list_watch import WatchTiming
+from services.kube.watches import WatchTiming
 from services.mappings.kinds import ACCELERATOR, TABLE
 from services.mappings.source import ApiServerSource
 from services.process import logging

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from services.kube.client import ClusterClient
-from services.kube.list_watch import USUAL_TIMING, WatchTiming
+from services.kube.watches import USUAL_TIMING, WatchTiming
 from services.mappings.kinds import TABLE
 from services.mappings.source import ApiServerSource
 from simulator.apiserver import http_server

@@ -8,8 +8,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from services.kube import client
-from services.kube.list_watch import WatchTiming
 from services.kube.lists import PAGE
+from services.kube.watches import WatchTiming
 from services.mappings.model import parse
 from services.mappings.source import NO_DEFINITIONS
 from simulator.apiserver.calls import StatusError
