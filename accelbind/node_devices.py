@@ -12,7 +12,6 @@ from services.node.ledger import Ledger, step
 from services.node.reading import WorldReader, holder_source, rules_of
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
-from services.programming.records import FOLDER, PortRecords
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,6 @@ class NodeDevices:
             calls,
             scanner=Scanner(settings.root, calls),
             holders=self._holders,
-            records=PortRecords(settings.state_dir / FOLDER),
         )
         rules = rules_of(settings, settings.mode, settings.units)
         self._ledger = Ledger(replace(rules, good_scans=1))  # the health of now

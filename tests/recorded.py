@@ -10,8 +10,8 @@ from services.devices.hardware.scan import scan
 from services.devices.model import PluginMode
 from services.kubelet.sockets import checkpoint_file
 from services.node.last_mode import FILE
+from services.programming.host_state import HostState
 from services.programming.port import DeviceFiles, PortPlace
-from services.programming.records import FOLDER, PortRecords
 
 CLAIM = "0a1b"
 """The UID of a claim."""
@@ -19,7 +19,7 @@ CLAIM = "0a1b"
 
 def record_ports(root: Path, state: Path) -> None:
     """Record of each port what it shows, as if it had been programmed in this boot."""
-    records = PortRecords(state / FOLDER)
+    records = HostState(state).records
     for card in scan(root).cards:
         for port in card.ports:
             place = PortPlace(card, port, None)

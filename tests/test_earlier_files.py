@@ -10,7 +10,7 @@ from plugin.dra.book import ClaimBook
 from services.bitstreams.model import UserClock
 from services.devices.model import PluginMode
 from services.node.last_mode import last_mode
-from services.programming.records import PortRecord, PortRecords
+from services.programming.host_state import PortRecord, PortRecords
 
 BOOT = "cafe0f5e-53a4-4f9c-8d0d-1d8a3c1b7a11"
 CLAIM = "163259fd-37cc-4c98-bc59-e1d4b41b060d"

@@ -36,9 +36,9 @@ from services.devices.model import Card, Inventory, PluginMode
 from services.process.blocking import BlockingCalls
 from services.process.errors import InvalidSettings
 from services.programming.error_registers import clear_device_errors, kept_errors
+from services.programming.host_state import HostState
 from services.programming.image import Image
 from services.programming.ioctls import KERNEL
-from services.programming.lock import LOCKS, card_lock
 from services.programming.port import (
     DeviceFiles,
     PortPlace,
@@ -326,8 +326,8 @@ def clear_errors(
         place = find_device(scan(root), device)
         calls = context.obj.driver_calls or KERNEL
         opened = port_session(root, place, calls) if isinstance(place, PortPlace) else nullcontext()
-        locks, card = settings.state_dir / LOCKS, place.card.lock
-        with card_lock(locks, card, seconds=timeout / 2), opened:
+        host = HostState(settings.state_dir)
+        with host.lock_card(place.card.lock, seconds=timeout / 2), opened:
             files = DeviceFiles(root, place)
             cleared = clear_device_errors(files, place)
             kept = {key: f"{value:#x}" for key, value in kept_errors(files).items()}

@@ -35,7 +35,7 @@ from services.process.errors import HardwareError, KubeletError
 from services.process.outage import Outage
 from services.process.retry import Backoff
 from services.process.text import count
-from services.programming.records import FOLDER, PortRecords
+from services.programming.host_state import HostState
 
 FAILURES: Final = 3
 """Registrations that fail in a row before an Event reports it."""
@@ -92,7 +92,6 @@ class DevicePlugin:
         self._is_hooked = settings.is_hooked(mode)
         self._process = process
         self._events = PluginEvents(process.events)
-        self._records = PortRecords(settings.state_dir / FOLDER)
         self._pod_resources = pod_resources_socket(settings.kubelet_dir)
         self._files = KubeletFiles(settings.kubelet_dir, settings.pod_logs_dir, calls)
         self.source = holder_source(settings, calls)
@@ -108,7 +107,6 @@ class DevicePlugin:
             holders=self.source,
             metrics=process.node_metrics,
             events=process.events,
-            records=self._records,
         )
         self.cdi = _cdi_publishers(settings, self.node.state, calls, process.files)
         self._mode_keeper = ModeKeeper(self.node.state, process.folder.path, calls, process.files)
@@ -132,7 +130,8 @@ class DevicePlugin:
         number meanwhile.
         """
         process = self._process
-        may_note = await enter_mode(self.mode, process.folder.path, self._records, process.calls)
+        records = HostState(self._settings.state_dir).records
+        may_note = await enter_mode(self.mode, process.folder.path, records, process.calls)
         # The loops end before the registrations: none of them may offer again what has ended.
         async with self.resources.serving(), asyncio.TaskGroup() as group:
             for name, loop in self._loops():

@@ -27,7 +27,7 @@ from services.process.errors import HardwareError, NotAllowed
 from services.process.files import discard_unfinished, open_regular, replace_file
 from services.process.json import UNREADABLE
 from services.process.text import plain, quote
-from services.programming.records import BOOT_ID
+from services.programming.host_state import BOOT_ID
 
 FOLDER: Final = "claims"
 """Below `--state-dir`."""

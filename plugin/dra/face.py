@@ -40,7 +40,7 @@ from services.node.reading import holder_source, rules_of
 from services.node.service import NodeService
 from services.node.state import NodeState
 from services.process.text import count
-from services.programming.records import FOLDER, PortRecords
+from services.programming.host_state import HostState
 
 CALL_SECONDS: Final = 2.0
 """For our socket to answer a probe."""
@@ -69,7 +69,6 @@ class DraDriver:
         self._settings = settings
         self._process = process
         self._connection = connection
-        self._records = PortRecords(settings.state_dir / FOLDER)
         self.plugin_holders = holder_source(settings, process.calls, forgets_gone=True)
         self.book = ClaimBook(settings.state_dir / CLAIMS)
         self._holders = ClaimHolders(self.book, self.plugin_holders)
@@ -86,7 +85,6 @@ class DraDriver:
             holders=self._holders,
             metrics=process.node_metrics,
             events=process.events,
-            records=self._records,
             problems=self.leftover_claims.problems,
         )
         process.registry.register(self.node.collector)
@@ -182,8 +180,9 @@ class DraDriver:
         """Serve until cancelled; then the sockets end first, once running calls are finished."""
         process, folder = self._process, self._process.folder.path
         keeper = ModeKeeper(self.state, folder, process.calls, process.files)
+        records = HostState(self._settings.state_dir).records
         may_note = await enter_mode(
-            self.state.ledger.rules.mode, folder, self._records, process.calls, keep_empty=True
+            self.state.ledger.rules.mode, folder, records, process.calls, keep_empty=True
         )
         async with asyncio.TaskGroup() as group:
             for name, loop in self._loops():

@@ -18,7 +18,7 @@ from services.process.errors import HardwareError
 from services.process.files import file_fault, open_regular, replace_file
 from services.process.outage import Outage
 from services.process.retry import Backoff
-from services.programming.records import PortRecords
+from services.programming.host_state import PortRecords
 
 FILE: Final = "accelbind/mode"
 """In a folder of our own in the kubelet's folder of device plugins: a kubelet that starts deletes

@@ -32,9 +32,8 @@ from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
 from services.process.outage import Outage
 from services.process.problem import Problem
-from services.programming.lock import LOCKS, known_cards, leaving_cards
+from services.programming.host_state import HostState
 from services.programming.rebinding import unbound_cards
-from services.programming.records import PortRecords
 
 FindProblems: TypeAlias = Callable[[], Awaitable[Mapping[str, Problem]]]
 """Finds what is wrong with devices apart from their hardware, by id."""
@@ -89,7 +88,6 @@ class WorldReader:
         calls: Make the reads, and work on cards.
         scanner: Reads the cards.
         holders: The containers that have devices.
-        records: What was programmed.
         problems: Find what is wrong with devices apart from their hardware.
         seconds: Gets the time that reading the cards took.
     """
@@ -102,7 +100,6 @@ class WorldReader:
         *,
         scanner: Scanner,
         holders: HolderReader,
-        records: PortRecords,
         problems: FindProblems = no_problems,
         seconds: Histogram | None = None,
     ) -> None:
@@ -110,11 +107,10 @@ class WorldReader:
         self._calls = calls
         self._scanner = scanner
         self._holders = holders
-        self._records = records
         self._problems = problems
         self._seconds = seconds
         self._root = settings.root
-        self._locks = settings.state_dir / LOCKS
+        self._host = HostState(settings.state_dir)
         self._afu_ids = AfuIds(settings.root, calls)
         self._types = None
         if settings.device_types is not None:
@@ -150,8 +146,8 @@ class WorldReader:
             types,
             busy | self._calls.busy,
             self._calls.abandoned,
-            self._records.unfinished(),
-            leaving_cards(self._locks),
+            self._host.records.unfinished(),
+            self._host.leaving_cards(),
             await self._problems(),
         )
 
@@ -163,8 +159,8 @@ class WorldReader:
         try:
             inventory = await self._scanner.scan()
             found = {card.address for card in inventory.cards}
-            if gone := [each for each in known_cards(self._locks) if each not in found]:
-                unbound = unbound_cards(self._root, gone, self._locks)
+            if gone := [each for each in self._host.known_cards() if each not in found]:
+                unbound = unbound_cards(self._root, gone, self._host)
                 inventory = replace(inventory, problems=(*inventory.problems, *unbound))
             if self._seconds is not None:
                 self._seconds.observe(perf_counter() - started)

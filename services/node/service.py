@@ -29,10 +29,9 @@ from services.process.blocking import BlockingCalls
 from services.process.errors import AccelbindError, DeviceBusy, HardwareError
 from services.process.outage import Outage
 from services.programming.error_registers import ClearResult, clear_errors
+from services.programming.host_state import HostState
 from services.programming.ioctls import DriverCalls
-from services.programming.lock import LOCKS
 from services.programming.programmer import Programmer
-from services.programming.records import PortRecords
 
 WRITE_SECONDS: Final = 5.0
 """For clearing errors, which may hang in the card's driver."""
@@ -51,7 +50,7 @@ class Repairing:
         holders: Which containers have devices.
         calls: Make the calls.
         root: The host's root.
-        locks: The folder of the cards' locks.
+        host: Has the cards' locks.
         driver_calls: Open ports.
         programmer: Binds the driver of a port's card anew, if the port is still disabled.
         cleared: Counts the outcomes of clearings.
@@ -64,7 +63,7 @@ class Repairing:
         holders: HolderReader,
         calls: BlockingCalls,
         root: Path,
-        locks: Path,
+        host: HostState,
         driver_calls: DriverCalls,
         programmer: Programmer,
         cleared: Counter,
@@ -73,7 +72,7 @@ class Repairing:
         self._holders = holders
         self._calls = calls
         self._root = root
-        self._locks = locks
+        self._host = host
         self._driver_calls = driver_calls
         self._programmer = programmer
         self._cleared = cleared
@@ -121,7 +120,7 @@ class Repairing:
         try:
             outcome, detail = await self._calls.run(
                 f"errors of {port.name}",
-                partial(clear_errors, self._root, card, port, self._locks, self._driver_calls),
+                partial(clear_errors, self._root, card, port, self._host, self._driver_calls),
                 timeout=WRITE_SECONDS,
                 what=f"clearing the errors of {port.name}",
             )
@@ -167,7 +166,6 @@ class NodeService:
         holders: HolderReader,
         metrics: NodeMetrics,
         events: EventRecorder,
-        records: PortRecords,
         problems: FindProblems = no_problems,
     ) -> None:
         self._settings = settings
@@ -193,7 +191,7 @@ class NodeService:
             holders=holders,
             calls=calls,
             root=settings.root,
-            locks=settings.state_dir / LOCKS,
+            host=HostState(settings.state_dir),
             driver_calls=driver_calls,
             programmer=self._programmer,
             cleared=metrics.errors_cleared,
@@ -204,7 +202,6 @@ class NodeService:
             calls,
             scanner=self.scanner,
             holders=holders,
-            records=records,
             problems=problems,
             seconds=metrics.scan_seconds,
         )

@@ -16,8 +16,8 @@ from services.devices.health import register_value
 from services.devices.model import Card, Port
 from services.process.errors import DeviceBusy, HardwareError
 from services.process.text import clip, plain
+from services.programming.host_state import HostState
 from services.programming.ioctls import DriverCalls
-from services.programming.lock import card_lock
 from services.programming.port import (
     FORBIDDEN,
     DeviceFiles,
@@ -121,7 +121,7 @@ class ClearResult(StrEnum):
 
 
 def clear_errors(
-    root: Path, card: Card, port: Port, locks: Path, calls: DriverCalls
+    root: Path, card: Card, port: Port, host: HostState, calls: DriverCalls
 ) -> tuple[ClearResult, str]:
     """Clear the errors of a port if they are still the same and nobody has the port.
 
@@ -129,7 +129,7 @@ def clear_errors(
         The result, and why it isn't `CLEARED`. Nothing is raised for what files or driver do.
     """
     value, place = port.errors or 0, PortPlace(card, port, None)
-    lock = card_lock(locks, card.lock, seconds=LOCK_SECONDS)
+    lock = host.lock_card(card.lock, seconds=LOCK_SECONDS)
     register = DRIVER_BY_NAME[card.driver].port_errors
     try:
         # Read before the port is opened for nothing, and again when nobody else can have it.

@@ -8,8 +8,8 @@ from services.bitstreams.model import Bitstream, UserClock
 from services.devices.health import no_fme
 from services.names import OPENCL_AFU
 from services.process.errors import HardwareError, InvalidBitstream
+from services.programming.host_state import PortRecord
 from services.programming.port import EnginePlace, PortPlace
-from services.programming.records import PortRecord
 
 
 @dataclass(frozen=True, slots=True)

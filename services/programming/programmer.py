@@ -28,6 +28,7 @@ from services.process.text import quote
 from services.programming import rebinding
 from services.programming.clock import ClockCheck, check_user_clock
 from services.programming.error_registers import why_refused
+from services.programming.host_state import HostState, PortRecord
 from services.programming.image import Image, Programmed, fitting_engine
 from services.programming.ioctls import (
     MAX_PORT,
@@ -36,7 +37,6 @@ from services.programming.ioctls import (
     ProgrammingFailed,
     holders_of,
 )
-from services.programming.lock import LOCKS, card_lock
 from services.programming.port import (
     DeviceFiles,
     EnginePlace,
@@ -52,7 +52,6 @@ from services.programming.port import (
     port_session,
     translated,
 )
-from services.programming.records import FOLDER, PortRecord, PortRecords
 
 VERIFY_SECONDS: Final = 2.0
 """Within which a port shows what has been programmed; the drivers read it from the hardware."""
@@ -83,8 +82,8 @@ class Programmer:
     ) -> None:
         """Take what is needed; `rebinds` lets `ensure` bind the driver of a disabled port anew."""
         self._root = root
-        self._locks = state_dir / LOCKS
-        self._records = PortRecords(state_dir / FOLDER)
+        self._host = HostState(state_dir)
+        self._records = self._host.records
         self._clocks = clocks
         self._scan = scan_cards or partial(scan, root)
         self._calls = calls
@@ -379,7 +378,7 @@ class Programmer:
 
     def _locked(self, card: Card, *, takes_away: bool = False) -> AbstractContextManager[None]:
         seconds = self._lock_seconds
-        return card_lock(self._locks, card.lock, seconds=seconds, takes_away=takes_away)
+        return self._host.lock_card(card.lock, seconds=seconds, takes_away=takes_away)
 
 
 def _rebind(place: PortPlace) -> str:

@@ -17,8 +17,8 @@ from services.devices.model import Card, Inventory
 from services.process.errors import DeviceBusy, DeviceRefused, HardwareError
 from services.process.problem import Problem
 from services.process.text import listing
+from services.programming.host_state import HostState
 from services.programming.ioctls import DriverCalls
-from services.programming.lock import is_locked
 from services.programming.port import (
     FORBIDDEN,
     DeviceFiles,
@@ -84,14 +84,14 @@ def has_no_driver(root: Path, address: str) -> bool:
     return function.is_symlink() and not (function / "driver").is_symlink()
 
 
-def unbound_cards(root: Path, gone: Iterable[str], locks: Path) -> tuple[Problem, ...]:
+def unbound_cards(root: Path, gone: Iterable[str], host: HostState) -> tuple[Problem, ...]:
     """The problems of cards that were worked on and were not found, if they have no driver."""
     # Their driver refused them, or the process that bound it anew was killed in between.
     return tuple(
         Problem("card-unbound", f"no driver serves card {each}: accelbind fpga rebind {each}")
         for each in gone
         # Twice, since it may be bound and its lock released meanwhile.
-        if has_no_driver(root, each) and not is_locked(locks, each) and has_no_driver(root, each)
+        if has_no_driver(root, each) and not host.is_locked(each) and has_no_driver(root, each)
     )
 
 

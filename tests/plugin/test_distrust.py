@@ -13,7 +13,6 @@ from accelbind.cli import main
 from services.devices.model import PluginMode
 from services.kubelet.sockets import plugins_folder
 from services.node.last_mode import last_mode
-from services.programming.records import FOLDER
 from simulator.bitstreams import make_gbs
 from simulator.cards import A10_INTERFACE, NLB0, NLB3
 from simulator.driver import DriverStandIn, SimulatedCalls, raw_bitstream
@@ -59,7 +58,7 @@ def reboot(folder: Path) -> None:
 
 def copied_back(folder: Path) -> None:
     """Records of the time before are there again."""
-    shutil.copytree(folder / "before", folder / "state" / FOLDER, dirs_exist_ok=True)
+    shutil.copytree(folder / "before", folder / "state/ports", dirs_exist_ok=True)
 
 
 @pytest.mark.parametrize("then", [reboot, copied_back])
@@ -69,7 +68,7 @@ async def test_functions_programmed_by_a_workload_are_replaced_before_the_first_
     """Its image shows the id of another namespace's function."""
     bed.add_card(NLB0)
     bed.record_ports()
-    shutil.copytree(bed.folder / "state" / FOLDER, bed.folder / "before")
+    shutil.copytree(bed.folder / "state/ports", bed.folder / "before")
     await serve(bed, REGIONDEVEL)
     then(bed.folder)
     assert await start(bed, "first")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from services.programming.lock import card_lock
+from services.programming.host_state import HostState
 from simulator.bitstreams import make_gbs
 from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, D5005_INTERFACE, NLB0, NLB3, CardSpec, Rack
@@ -202,7 +202,7 @@ def test_info_tells_of_the_function_what_the_driver_need_not_be_asked(
 @pytest.mark.parametrize("command", ["reset", "clear-errors"])
 def test_a_card_that_somebody_works_on_is_left_alone(rack: Rack, command: str) -> None:
     address = rack.add_card(CardSpec(driver="dfl"))
-    with card_lock(rack.root / "state/locks", address, seconds=0):
+    with HostState(rack.root / "state").lock_card(address, seconds=0):
         code, _, err = fpga(rack, command, "dfl-port.0", "--timeout", "0.5")
     assert (code, f"card {address} is busy" in err) == (3, True)
 

@@ -16,7 +16,7 @@ from services.kubelet import dra_health_pb2 as health
 from services.kubelet.dra_health_pb2_grpc import DRAResourceHealthStub
 from services.kubelet.sockets import dial
 from services.process.problem import Problem
-from services.programming.lock import LOCKS, card_lock
+from services.programming.host_state import HostState
 from simulator.cards import NLB0, NLB3, CardSpec
 from simulator.driver import DriverStandIn
 from tests.plugin.dra.support import (
@@ -130,7 +130,7 @@ async def test_the_content_of_a_port_counts_once_nobody_works_on_its_card(
     each = claim("c", result(fpga), configs=(config(NEVER),))
     async with bed.running() as dra:
         card = str(parts(dra).state.ledger.by_name[fpga].attributes["card"])
-        with card_lock(bed.folder / "state" / LOCKS, card, seconds=0):
+        with HostState(bed.folder / "state").lock_card(card, seconds=0):
             preparing = asyncio.create_task(bed.ready(each))
             await eventually_async(lambda: f"card {card}" in dra.process.calls.busy)
             assert not preparing.done()

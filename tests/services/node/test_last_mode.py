@@ -16,7 +16,7 @@ from services.devices.model import PluginMode
 from services.node import last_mode as module
 from services.node.last_mode import FILE, enter_mode, last_mode
 from services.process.blocking import BlockingCalls
-from services.programming.records import PortRecords
+from services.programming.host_state import HostState, PortRecords
 from tests.support import eventually_async
 
 AF, REGION, DEVEL = PluginMode.AF, PluginMode.REGION, PluginMode.REGIONDEVEL
@@ -26,7 +26,7 @@ SHOWN = "d8424dc4a4a3c413f89e433683f9040b"
 @pytest.fixture
 def records(tmp_path: Path) -> PortRecords:
     """A record of port `p` that counts."""
-    records = PortRecords(tmp_path / "state/ports")
+    records = HostState(tmp_path / "state").records
     records.empty("p")
     records.write("p", 1, SHOWN, SHOWN)
     return records

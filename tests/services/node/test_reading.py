@@ -19,7 +19,7 @@ from services.node.reading import Discovery, WorldReader
 from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
-from services.programming.records import PortRecords
+from services.programming.host_state import HostState
 from simulator.cards import CardSpec, Rack
 from simulator.devices import DeviceTree
 from tests.plugin.support import settings
@@ -45,14 +45,12 @@ class Node:
         self.registry = CollectorRegistry()
         self.metrics = NodeMetrics(self.registry)
         self.calls = BlockingCalls(max_threads=8)
-        self.records = PortRecords(folder / "records")
         self.reader = WorldReader(
             settings(folder, device_types=types.folder),
             mode,
             self.calls,
             scanner=Scanner(self.rack.root, self.calls),
             holders=self,
-            records=self.records,
             seconds=self.metrics.scan_seconds,
         )
 
@@ -74,7 +72,7 @@ async def test_a_reading_has_cards_devices_of_types_and_unfinished_programmings(
     short_dir: Path,
 ) -> None:
     node = Node(short_dir)
-    node.records.empty(f"{node.address}-port0")
+    HostState(short_dir / "state").records.empty(f"{node.address}-port0")
     found = await node.reader.read()
     assert found.cards is not None
     assert found.types is not None

@@ -32,6 +32,7 @@ from services.process.blocking import BlockingCalls
 from services.process.errors import DeviceBusy, DeviceRefused, KubeletError
 from services.process.problem import Problem
 from services.programming.error_registers import ClearResult
+from services.programming.host_state import HostState
 from services.programming.programmer import Programmer
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack
@@ -200,7 +201,7 @@ class RepairedNode:
             holders=self,
             calls=BlockingCalls(),
             root=rack.root,
-            locks=rack.root.parent / "locks",
+            host=HostState(rack.root.parent),
             driver_calls=self.driver,
             programmer=cast("Programmer", self),
             cleared=NodeMetrics(self.registry).errors_cleared,

@@ -7,8 +7,8 @@ import pytest
 
 from services.devices.hardware.scan import scan
 from services.programming.error_registers import ClearResult, clear_errors, why_refused
+from services.programming.host_state import HostState
 from services.programming.ioctls import DriverCalls
-from services.programming.lock import card_lock
 from services.programming.port import DeviceFiles, find_engine
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack, lay_out
@@ -30,12 +30,12 @@ class Node:
         self.taking = self.port / "errors" / ("clear" if driver == "opae" else "errors")
         if driver == "opae":
             self.taking.write_text("")
-        self.locks = folder / "locks"
+        self.host = HostState(folder)
         (self.card,) = scan(self.root).cards
         self.errors = self.card.ports[0].errors or 0
 
     def clear(self, calls: DriverCalls = CALLS) -> tuple[str, str]:
-        return clear_errors(self.root, self.card, self.card.ports[0], self.locks, calls)
+        return clear_errors(self.root, self.card, self.card.ports[0], self.host, calls)
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_a_card_that_is_being_programmed_is_not_touched(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("services.programming.error_registers.LOCK_SECONDS", 0.0)
-    with card_lock(node.locks, node.rack.addresses[0], seconds=0.0):
+    with node.host.lock_card(node.rack.addresses[0], seconds=0.0):
         outcome, detail = node.clear()
     assert (outcome, "works on it" in detail) == (ClearResult.BUSY, True)
 

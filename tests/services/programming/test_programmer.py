@@ -20,11 +20,10 @@ from services.process.errors import (
     HardwareError,
     InvalidBitstream,
 )
+from services.programming.host_state import HostState
 from services.programming.image import Image, Programmed
 from services.programming.ioctls import KERNEL
-from services.programming.lock import card_lock
 from services.programming.programmer import Programmer
-from services.programming.records import FOLDER, PortRecords
 from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, D5005_INTERFACE, NLB0, NLB3, CardSpec, Rack
 from simulator.driver import DriverStandIn, SimulatedCalls, raw_bitstream
@@ -63,7 +62,7 @@ class Bench:
 
     @property
     def unfinished(self) -> frozenset[str]:
-        return PortRecords(self.state / FOLDER).unfinished()
+        return HostState(self.state).records.unfinished()
 
     def ensure(self, wanted: Image | None = None) -> Programmed:
         return self.programmer.ensure(self.port, wanted or image())
@@ -166,7 +165,7 @@ def test_a_port_without_a_written_record_is_programmed_again(
 
 def test_a_card_that_somebody_works_on_is_busy(bench: Bench) -> None:
     address = bench.card()
-    with card_lock(bench.state / "locks", address, seconds=1):
+    with HostState(bench.state).lock_card(address, seconds=1):
         for call in (bench.programmer.reset, lambda _: bench.ensure()):
             with pytest.raises(DeviceBusy, match=f"card {address} is busy"):
                 call(bench.port)
@@ -197,7 +196,7 @@ def test_a_port_that_must_be_left_alone_is_so_once_the_card_is_free(bench: Bench
 
     def require(inventory: Inventory) -> None:
         (card,) = inventory.cards
-        with card_lock(bench.state / "locks", card.address, seconds=0):
+        with HostState(bench.state).lock_card(card.address, seconds=0):
             pytest.fail("the card is not locked")
 
     with pytest.raises(DeviceBusy, match=f"card {address} is busy"):

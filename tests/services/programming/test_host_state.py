@@ -1,4 +1,5 @@
 import errno
+import fcntl
 import json
 import os
 from pathlib import Path
@@ -6,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from services.process.errors import HardwareError
-from services.programming.records import PortRecords
+from services.process.errors import DeviceBusy, HardwareError
+from services.programming.host_state import HostState, PortRecords
 
 PROGRAM = "1" * 40
 SHOWN = "18b79ffa2ee54aa096ef4230dafacb5f"
@@ -21,8 +22,13 @@ def boot(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def records(tmp_path: Path, boot: Path) -> PortRecords:
-    return PortRecords(tmp_path / "ports", boot)
+def host(tmp_path: Path, boot: Path) -> HostState:
+    return HostState(tmp_path, boot)
+
+
+@pytest.fixture
+def records(host: HostState) -> PortRecords:
+    return host.records
 
 
 def function(records: PortRecords, port: str = "p", inode: int = 1, shown: str = SHOWN) -> str:
@@ -104,3 +110,52 @@ def test_records_that_can_not_be_kept_are_errors(records: PortRecords, tmp_path:
     (tmp_path / "ports/p.json").mkdir(parents=True)
     with pytest.raises(HardwareError, match="can't be kept"):
         records.delete_all()
+
+
+def test_a_card_has_one_lock_and_who_waits_in_vain_is_told(host: HostState, tmp_path: Path) -> None:
+    with host.lock_card("c", seconds=0), host.lock_card("d", seconds=0):
+        assert sorted(path.name for path in (tmp_path / "locks").iterdir()) == ["c.lock", "d.lock"]
+        busy = pytest.raises(DeviceBusy, match="another process works on it")
+        with busy, host.lock_card("c", seconds=0.1):
+            pytest.fail("two have it")
+    with host.lock_card("c", seconds=0):
+        pass
+
+
+def test_a_card_that_is_taken_away_is_announced_while_it_is_locked(
+    host: HostState, tmp_path: Path
+) -> None:
+    assert HostState(tmp_path / "none").leaving_cards() == frozenset()
+    with (
+        host.lock_card("0000:5e:00.0", seconds=0, takes_away=True),
+        host.lock_card("d", seconds=0),
+    ):
+        assert host.leaving_cards() == {"0000:5e:00.0"}
+    assert host.leaving_cards() == frozenset()
+    with host.lock_card("0000:5e:00.0", seconds=0):
+        assert host.leaving_cards() == frozenset()
+
+
+def test_a_folder_that_can_not_be_used_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    said = r"can't be opened by user .* name another --state-dir"
+    refused = pytest.raises(HardwareError, match=said)
+    with refused, HostState(tmp_path / "file").lock_card("c", seconds=1):
+        pytest.fail("there is no lock")
+
+
+def test_a_cards_name_leads_nowhere_else(host: HostState, tmp_path: Path) -> None:
+    with host.lock_card("../../x", seconds=1):
+        assert [path.name for path in (tmp_path / "locks").iterdir()] == [".._.._x.lock"]
+
+
+def test_a_file_system_without_locks_is_named(
+    host: HostState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", without)
+    refused = pytest.raises(HardwareError, match="can't be taken: No locks available")
+    with refused, host.lock_card("c", seconds=1):
+        pytest.fail("there is no lock")
