@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +26,13 @@ from services.node.events import EventReason
 from services.node.kept_files import Kept, KeptFiles
 from services.node.last_mode import ModeKeeper, enter_mode
 from services.node.reading import holder_source, rules_of
-from services.node.registration import NO_ANSWER, Registration, RegistrationState, ResourceSet
+from services.node.registration import (
+    NO_ANSWER,
+    Registration,
+    RegistrationReports,
+    RegistrationState,
+    ResourceSet,
+)
 from services.node.service import NodeService
 from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
@@ -43,15 +48,18 @@ FAILURES: Final = 3
 ABSENCES: Final = 12  # if no kubelet listens: one that restarts is away for some seconds
 
 
-class PluginEvents:
-    """Events of the plugin; `services.node.reading` has those of its devices."""
+class PluginReports(RegistrationReports):
+    """Metrics and Events of registrations; `services.node.reading` reports devices."""
 
-    def __init__(self, events: EventRecorder) -> None:
+    def __init__(self, metrics: PluginMetrics, events: EventRecorder, files: KeptFiles) -> None:
+        self._metrics = metrics
         self._events = events
+        self._files = files
         self._failures: dict[str, int] = {}
 
-    def registered(self, resource: str, error: str) -> None:
-        """A registration has failed with an error, or succeeded without one."""
+    def attempted(self, resource: str, error: str) -> None:
+        """Count it; report failures in a row as an Event, and their end."""
+        self._metrics.registrations.labels(resource, "failed" if error else "ok").inc()
         if not error:
             if self._failures.pop(resource, 0) >= FAILURES:
                 self._report(resource, EventReason.REGISTERED, f"{resource} is registered")
@@ -60,8 +68,13 @@ class PluginEvents:
         if count == (ABSENCES if error.startswith(NO_ANSWER) else FAILURES):
             self._report(resource, EventReason.REGISTRATION_FAILED, f"{resource}: {error}")
 
-    def forget(self, resource: str) -> None:
-        """A resource has ended."""
+    def socket_lost(self, path: Path) -> None:
+        """Count it as restored."""
+        self._files.restored(Kept.SOCKET, path, "it is missing")
+
+    def ended(self, resource: str) -> None:
+        """Forget its metrics and failures."""
+        self._metrics.forget(resource)
         self._failures.pop(resource, None)
 
     def _report(self, subject: str, reason: EventReason, message: str) -> None:
@@ -91,14 +104,14 @@ class DevicePlugin:
         self._settings = settings
         self._is_hooked = settings.is_hooked(mode)
         self._process = process
-        self._events = PluginEvents(process.events)
         self._pod_resources = pod_resources_socket(settings.kubelet_dir)
         self._files = KubeletFiles(settings.kubelet_dir, settings.pod_logs_dir, calls)
         self.source = holder_source(settings, calls)
         programs = mode.programs and settings.programs
         state = NodeState(rules_of(settings, mode, settings.units, programs=programs))
-        self._counted = CountedResources(process.folder.socket, state)
-        self.resources = ResourceSet(self._registration, self._counted, on_end=self._forget)
+        self._counted = CountedResources(process.folder, state)
+        reports = PluginReports(self.metrics, process.events, process.files)
+        self.resources = ResourceSet(self, process.folder, self._counted, reports)
         self.node = NodeService(
             settings,
             state,
@@ -236,22 +249,10 @@ class DevicePlugin:
 
     # What the kubelet calls
 
-    def _registration(self, resource: str, devices: Mapping[str, Device]) -> Registration:
-        return Registration(
-            resource,
-            devices,
-            create_server=partial(self._server, resource),
-            folder=self._process.folder,
-            is_counted=lambda: resource in self._counted.resources(),
-            on_attempt=partial(self._attempted, resource),
-            on_lost=lambda path: self._process.files.restored(Kept.SOCKET, path, "it is missing"),
-        )
-
-    def _attempted(self, resource: str, error: str) -> None:
-        self.metrics.registrations.labels(resource, "failed" if error else "ok").inc()
-        self._events.registered(resource, error)
-
-    def _server(self, resource: str, devices: Mapping[str, Device], path: Path) -> DeviceListServer:
+    def create_server(
+        self, resource: str, devices: Mapping[str, Device], path: Path
+    ) -> DeviceListServer:
+        """A server with what the kubelet may call for a resource in this mode."""
         if not devices and not self._starts.is_of_mode(resource):
             # Pods that still have devices of it got them in another mode. Their containers may
             # restart: with no endpoint, or one with rules of this mode, the kubelet would not start
@@ -269,10 +270,6 @@ class DevicePlugin:
             cdi=self._named_by_cdi if self._settings.cdi else frozenset,
             hooked=self._is_hooked and _is_fpga(resource),
         )
-
-    def _forget(self, resource: str) -> None:
-        self.metrics.forget(resource)
-        self._events.forget(resource)
 
     def _named_by_cdi(self) -> frozenset[str]:
         return frozenset().union(*(each.published for each in self.cdi.values()))

@@ -15,7 +15,6 @@ A resource of which another plugin offers healthy devices is left to that plugin
 
 import asyncio
 from collections.abc import Collection, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +27,7 @@ from services.kubelet.pod_resources import served_resources
 from services.kubelet.sockets import Identity, pod_resources_socket
 from services.node.device_list import DeviceListServer
 from services.node.kubelet_folder import KubeletFolder
-from services.node.registration import Registration, ResourceSet
+from services.node.registration import ResourceSet
 from services.node.state import NodeState
 from services.process.errors import HardwareError, KubeletError
 from services.process.outage import Outage
@@ -62,7 +61,7 @@ class LeftoverResources:
         self._left: frozenset[str] = frozenset()
         self._withdrawn: dict[str, Identity | None] = {}
         """Resources that are withdrawn, and from which kubelet."""
-        self._set = ResourceSet(self._registration, self)
+        self._set = ResourceSet(self, folder, self)
         self._outage = Outage(
             log,
             "what the kubelet still counts of the device plugin is unknown",
@@ -107,12 +106,14 @@ class LeftoverResources:
     async def check(self) -> None:
         """See what is left."""
         try:
-            self._left = await self._find()
+            before, self._left = self._left, await self._find()
         except (KubeletError, HardwareError) as error:
             missing = isinstance(error.__cause__, FileNotFoundError)  # no plugin ever served here
             self._outage.update("" if missing else str(error))
         else:
             self._outage.ended()
+            for each in sorted(self._left - before):
+                log.info("the kubelet counts a resource of an ended device plugin", resource=each)
 
     async def _find(self) -> frozenset[str]:
         counted, kubelet = await self._files.counted(), self._folder.kubelet
@@ -129,17 +130,10 @@ class LeftoverResources:
     def _is_ours(self, resource: str) -> bool:
         return resource.startswith(FPGA_RESOURCES) or resource in self._state.ledger.offer.resources
 
-    def _registration(self, resource: str, devices: Mapping[str, Device]) -> Registration:
-        log.info("the kubelet counts a resource of an ended device plugin", resource=resource)
-        return Registration(
-            resource,
-            devices,
-            create_server=partial(self._server, resource),
-            folder=self._folder,
-            is_counted=lambda: True,
-            on_attempt=lambda _: None,
-        )
+    # As `services.node.registration` says
 
-    def _server(self, resource: str, devices: Mapping[str, Device], path: Path) -> DeviceListServer:
-        # Without devices the kubelet calls nothing else.
+    def create_server(
+        self, resource: str, devices: Mapping[str, Device], path: Path
+    ) -> DeviceListServer:
+        """A server that sends the empty list; without devices the kubelet calls nothing else."""
         return DeviceListServer(resource, devices, path, self)  # type: ignore[abstract]

@@ -17,8 +17,9 @@ import structlog
 from services.devices.model import Device
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import deviceplugin_pb2_grpc as rpc
-from services.kubelet.sockets import Identity, dial, identify, listen
+from services.kubelet.sockets import Identity, dial, listen
 from services.kubelet.values import HEALTHY, UNHEALTHY
+from services.node.kubelet_folder import KubeletFolder
 from services.node.state import NodeState
 from services.process.errors import KubeletError
 
@@ -34,20 +35,20 @@ class Counted(Protocol):
 
 
 class CountedResources:
-    """Notes what each resource's stream was sent, for the kubelet at a socket.
+    """Notes what each resource's stream was sent, for the kubelet of a folder.
 
     The kubelet counts a resource of which pods have devices too, as the `state` of the node says.
     """
 
-    def __init__(self, socket: Path, state: NodeState) -> None:
-        self._socket = socket
+    def __init__(self, folder: KubeletFolder, state: NodeState) -> None:
+        self._folder = folder
         self._state = state
         self._kubelets: dict[str, Identity] = {}
         self._ours: set[str] = set()
 
     def note_sent(self, resource: str, *, is_empty: bool) -> None:
         """Note what the kubelet's stream of a resource is sent."""
-        kubelet = identify(self._socket)
+        kubelet = self._folder.kubelet
         self._ours.add(resource)
         if is_empty or kubelet is None:
             self._kubelets.pop(resource, None)
@@ -61,8 +62,9 @@ class CountedResources:
 
     def resources(self) -> Collection[str]:
         """The resources of this or an earlier process that are counted or held, sorted."""
-        kubelet = identify(self._socket)  # a restarted one counts nothing
-        counted = {name for name, counts in self._kubelets.items() if counts == kubelet}
+        # A restarted one counts nothing.
+        kubelets = self._kubelets.items()
+        counted = {name for name, counts in kubelets if counts == self._folder.kubelet}
         held = {resource for resource, _ in self._state.ledger.holders}
         return sorted(counted | (held & self._ours))
 

@@ -11,10 +11,10 @@ somebody has deleted our socket, or when a resource that was registered without 
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final, NoReturn, Protocol
 
 import grpc
 import grpc.aio
@@ -65,12 +65,32 @@ class RegistrationState(StrEnum):
     FAILED = "could not register"
 
 
+class ServesResources(Protocol):
+    """Has servers for resources."""
+
+    def create_server(
+        self, resource: str, devices: Mapping[str, Device], path: Path
+    ) -> DeviceListServer:
+        """A server for the devices (by id) of a resource, on a new socket."""
+
+
+class RegistrationReports:
+    """What becomes of registrations; subclasses report it."""
+
+    def attempted(self, resource: str, error: str) -> None:
+        """A registration has failed with an error, or succeeded without one."""
+
+    def socket_lost(self, path: Path) -> None:
+        """Somebody has deleted a socket of ours, which is replaced."""
+
+    def ended(self, resource: str) -> None:
+        """A resource is no longer registered."""
+
+
 class Registration:
     """Keeps one resource registered.
 
-    Without devices it is registered only if `is_counted`: if the kubelet still counts some.
-    `on_attempt` gets each attempt's error, empty if none; `on_lost` gets a socket of ours that
-    somebody deleted.
+    Without devices it is registered only if it is `counted`: if the kubelet still counts some.
     """
 
     def __init__(
@@ -78,21 +98,19 @@ class Registration:
         resource: str,
         devices: Mapping[str, Device],
         *,
-        create_server: Callable[[Mapping[str, Device], Path], DeviceListServer],
+        owner: ServesResources,
         folder: KubeletFolder,
-        is_counted: Callable[[], bool],
-        on_attempt: Callable[[str], None],
-        on_lost: Callable[[Path], None] = lambda _: None,
+        counted: Counted,
+        reports: RegistrationReports,
     ) -> None:
         self.resource = resource
         self.devices = devices
         self.state = RegistrationState.WAITING
         self.server: DeviceListServer | None = None
-        self._create_server = create_server
+        self._owner = owner
         self._folder = folder
-        self._is_counted = is_counted
-        self._on_attempt = on_attempt
-        self._on_lost = on_lost
+        self._counted = counted
+        self._reports = reports
         self._backoff = Backoff(REGISTER_FIRST_SECONDS)
         self._has_devices = asyncio.Event()
         self._outgrown = asyncio.Event()
@@ -142,7 +160,7 @@ class Registration:
                         }
                     )
                 if reason == LOST and self._folder.kubelet == identity:
-                    self._on_lost(server.path)
+                    self._reports.socket_lost(server.path)
                 self.state = RegistrationState.WAITING
                 log.info(
                     "registration lost, will register again", resource=self.resource, reason=reason
@@ -153,13 +171,13 @@ class Registration:
                 # The next pause grows, however long this attempt took.
                 self.state = RegistrationState.FAILED
                 self._outage.failed(str(error))
-                self._on_attempt(str(error))
+                self._reports.attempted(self.resource, str(error))
             await self._pause(identity)
 
     async def _wait_for_update(self) -> None:
         # A kubelet that has lost the resource goes on counting its devices: it is registered once
         # more without any.
-        if not self._is_counted():
+        if self.resource not in self._counted.resources():
             await self._has_devices.wait()
 
     async def _pause(self, identity: Identity) -> None:
@@ -174,7 +192,8 @@ class Registration:
     async def _serving(self) -> AsyncIterator[DeviceListServer]:
         # The kubelet dials back before it answers `Register`: the server is there before.
         self._outgrown.clear()
-        server = self.server = self._create_server(self.devices, self._folder.new_socket())
+        path = self._folder.new_socket()
+        server = self.server = self._owner.create_server(self.resource, self.devices, path)
         try:
             await server.start()
             with self._folder.serving(server.path):
@@ -196,7 +215,7 @@ class Registration:
             raise KubeletError(f"{RESTARTED} during the registration")
         self.state = RegistrationState.REGISTERED
         self._outage.ended()
-        self._on_attempt("")
+        self._reports.attempted(self.resource, "")
         log.info(
             "registered",
             resource=self.resource,
@@ -245,23 +264,24 @@ Devices = Mapping[str, Device]
 
 
 class ResourceSet:
-    """Starts, updates and ends registrations; `on_end` gets the resource of one that has ended.
+    """Starts, updates and ends registrations in the kubelet's folder.
 
     An internal error of a registration ends all of them.
     """
 
     def __init__(
         self,
-        create_registration: Callable[[str, Devices], Registration],
+        owner: ServesResources,
+        folder: KubeletFolder,
         counted: Counted,
-        *,
-        on_end: Callable[[str], None] = lambda _: None,
+        reports: RegistrationReports | None = None,
     ) -> None:
         self.registrations: dict[str, Registration] = {}
-        self._create_registration = create_registration
-        self._group = asyncio.TaskGroup()
+        self._owner = owner
+        self._folder = folder
         self._counted = counted
-        self._on_end = on_end
+        self._reports = reports or RegistrationReports()
+        self._group = asyncio.TaskGroup()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         """Of each registration, until it has ended."""
 
@@ -308,7 +328,14 @@ class ResourceSet:
         if resource in self.registrations:
             self.registrations[resource].update(devices)
             return
-        registration = self._create_registration(resource, devices)
+        registration = Registration(
+            resource,
+            devices,
+            owner=self._owner,
+            folder=self._folder,
+            counted=self._counted,
+            reports=self._reports,
+        )
         self.registrations[resource] = registration
         run = _run(registration, after=self._tasks.get(resource))
         task = self._tasks[resource] = self._group.create_task(run, name=resource)
@@ -317,7 +344,7 @@ class ResourceSet:
     def _end(self, resource: str) -> None:
         del self.registrations[resource]
         self._tasks[resource].cancel()
-        self._on_end(resource)
+        self._reports.ended(resource)
         log.info("resource ended", resource=resource)
 
     def _forget(self, resource: str, task: asyncio.Task[None]) -> None:

@@ -5,14 +5,18 @@ from dataclasses import replace
 from typing import TypeAlias
 
 import pytest
+from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from plugin.device_plugin.face import ABSENCES, FAILURES, PluginEvents
+from plugin.device_plugin.face import ABSENCES, FAILURES, PluginReports
+from plugin.device_plugin.metrics import PluginMetrics
 from services.devices.model import Card, Device, Inventory
 from services.devices.resources import AdvertisedResources
 from services.devices.types.build import NOT_MATCHED
 from services.node.events import Change, changes
+from services.node.kept_files import KeptFiles
 from services.node.ledger import RECOVERING, Ledger
+from services.node.metrics import NodeMetrics
 from services.node.reading import report
 from services.node.repairs import Attempt, Tried
 from services.process.problem import Problem
@@ -156,12 +160,14 @@ def test_a_change_is_logged_and_is_an_event_if_it_has_a_reason(
 )
 def test_registrations_are_told_once_they_keep_failing(trouble: str, after: int) -> None:
     recorder = Recorder()
-    events = PluginEvents(recorder)
+    registry = CollectorRegistry()
+    files = KeptFiles(NodeMetrics(registry).files)
+    reports = PluginReports(PluginMetrics(registry), recorder, files)
     for _ in range(after - 1):
-        events.registered(RESOURCE, trouble)
+        reports.attempted(RESOURCE, trouble)
     assert recorder.records == []
     for error in (*[trouble] * 5, "", ""):
-        events.registered(RESOURCE, error)
+        reports.attempted(RESOURCE, error)
     assert [(each.subject, each.reason, each.warning) for each in recorder.records] == [
         (RESOURCE, "RegistrationFailed", True),
         (RESOURCE, "Registered", False),

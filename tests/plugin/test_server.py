@@ -20,6 +20,7 @@ from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import deviceplugin_pb2_grpc as rpc
 from services.kubelet.sockets import dial
 from services.node.device_list import CountedResources
+from services.node.kubelet_folder import KubeletFolder
 from services.node.ledger import Rules
 from services.node.state import NodeState
 from services.process.errors import AccelbindError, ClusterError, KubeletError, NotAllowed
@@ -73,7 +74,7 @@ async def serving(
         starts=cast("Any", gate),
         root=folder,
         metrics=PluginMetrics(registry or new_registry()),
-        counted=counted or CountedResources(folder / "kubelet.sock", NodeState(Rules())),
+        counted=counted or CountedResources(KubeletFolder(folder), NodeState(Rules())),
     )
     await server.start()
     try:
@@ -276,7 +277,9 @@ async def test_a_resource_is_counted_until_the_kubelet_was_sent_that_nothing_is_
     short_dir: Path,
 ) -> None:
     (short_dir / "kubelet.sock").touch()
-    counted = CountedResources(short_dir / "kubelet.sock", NodeState(Rules()))
+    folder = KubeletFolder(short_dir)
+    folder.check()
+    counted = CountedResources(folder, NodeState(Rules()))
     async with serving(short_dir, device("a"), counted=counted) as (server, stub):
         assert counted.resources() == []  # nobody listens
         stream = stub.ListAndWatch(pb.Empty())
@@ -293,7 +296,9 @@ async def test_a_resource_whose_stream_was_cut_is_counted_by_the_same_kubelet_on
     short_dir: Path,
 ) -> None:
     (short_dir / "kubelet.sock").touch()
-    counted = CountedResources(short_dir / "kubelet.sock", NodeState(Rules()))
+    folder = KubeletFolder(short_dir)
+    folder.check()
+    counted = CountedResources(folder, NodeState(Rules()))
     async with serving(short_dir, device("a"), counted=counted) as (server, stub):
         stream = stub.ListAndWatch(pb.Empty())
         await stream.read()
@@ -303,4 +308,5 @@ async def test_a_resource_whose_stream_was_cut_is_counted_by_the_same_kubelet_on
     assert counted.resources() == [RESOURCE]
     (short_dir / "kubelet.sock").rename(short_dir / "old")
     (short_dir / "kubelet.sock").touch()
+    folder.check()
     assert counted.resources() == []

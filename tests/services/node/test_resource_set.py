@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from services.node import registration
 from services.node.device_list import CountedResources
 from services.node.kubelet_folder import KubeletFolder
 from services.node.ledger import Rules
-from services.node.registration import Registration, ResourceSet
+from services.node.registration import Registration, RegistrationReports, ResourceSet
 from services.node.state import NodeState
 from services.process.errors import KubeletError
 from services.process.retry import Backoff
@@ -25,33 +25,19 @@ def tree(**resources: str) -> Mapping[str, Mapping[str, Device]]:
     return {name: {key: Device(key, name) for key in keys} for name, keys in resources.items()}
 
 
-NONE = CountedResources(Path("/nowhere/kubelet.sock"), NodeState(Rules()))
+class Hopeless:
+    """Has no server: the kubelet takes too long."""
 
-
-def no_server(_devices: Mapping[str, Device], _path: Path) -> ResourceServer:
-    raise AssertionError("no kubelet, no server")
-
-
-def make(
-    resource: str,
-    devices: Mapping[str, Device],
-    create_server: Callable[[Mapping[str, Device], Path], ResourceServer] = no_server,
-    folder: Path = Path("/nowhere"),
-) -> Registration:
-    """An endpoint, which waits for a kubelet for ever unless its folder has one."""
-    return Registration(
-        resource,
-        devices,
-        create_server=create_server,
-        folder=KubeletFolder(folder),
-        is_counted=lambda: False,
-        on_attempt=lambda _: None,
-    )
+    def create_server(
+        self, resource: str, devices: Mapping[str, Device], path: Path
+    ) -> ResourceServer:
+        raise KubeletError(f"the kubelet did not ask for {len(devices)} of {resource} on {path}")
 
 
 @asynccontextmanager
-async def fleet(counted: CountedResources = NONE) -> AsyncIterator[ResourceSet]:
-    ours = ResourceSet(make, counted)
+async def fleet(counted: CountedResources) -> AsyncIterator[ResourceSet]:
+    """Registrations, which wait for a kubelet for ever unless its folder has one."""
+    ours = ResourceSet(Hopeless(), KubeletFolder(Path("/nowhere")), counted)
     async with ours.serving():
         yield ours
 
@@ -61,8 +47,9 @@ async def test_a_resource_without_devices_ends_once_the_kubelet_counts_none_of_t
 ) -> None:
     """Also one of an earlier process; not while pods have devices of it."""
     (short_dir / "kubelet.sock").touch()
-    state = NodeState(Rules())
-    counted = CountedResources(short_dir / "kubelet.sock", state)
+    folder, state = KubeletFolder(short_dir), NodeState(Rules())
+    folder.check()
+    counted = CountedResources(folder, state)
     counted.note_sent("a", is_empty=False)
     counted.take_over(["of-another-mode"])
     async with fleet(counted) as ours:
@@ -100,7 +87,7 @@ async def test_a_resource_that_comes_back_late_waits_for_the_end_of_its_last_end
             steps.append("has ended")
 
     monkeypatch.setattr(Registration, "keep_registered", run)
-    async with fleet() as ours:
+    async with fleet(CountedResources(KubeletFolder(Path("/nowhere")), NodeState(Rules()))) as ours:
         ours.offer(tree(a="x"))
         await eventually_async(lambda: steps == ["begins"])
         for _ in range(2):
@@ -120,9 +107,6 @@ async def test_a_registration_that_fails_slowly_makes_the_next_pause_longer_too(
     monkeypatch.setattr(registration, "STABLE_SECONDS", 0.0)
     monkeypatch.setattr(registration, "REGISTER_FIRST_SECONDS", 0.0001)
 
-    def hopeless(_devices: Mapping[str, Device], _path: Path) -> ResourceServer:
-        raise KubeletError("the kubelet took ten seconds and hasn't asked for the devices")
-
     pauses: list[float] = []
     pause = Backoff.pause
 
@@ -132,7 +116,17 @@ async def test_a_registration_that_fails_slowly_makes_the_next_pause_longer_too(
 
     monkeypatch.setattr(Backoff, "pause", noted)
     short_dir.joinpath("kubelet.sock").touch()
-    ours = make("a", {"x": Device("x", "a")}, hopeless, short_dir)
+    folder = KubeletFolder(short_dir)
+    counted = CountedResources(folder, NodeState(Rules()))
+    devices = {"x": Device("x", "a")}
+    ours = Registration(
+        "a",
+        devices,
+        owner=Hopeless(),
+        folder=folder,
+        counted=counted,
+        reports=RegistrationReports(),
+    )
     async with background(ours.keep_registered()):
         await eventually_async(lambda: len(pauses) > 8)
     assert max(pauses) > 10 * pauses[0]
