@@ -6,9 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from accelbind.exits import Exit
 from accelbind.options import switch
-from accelbind.output import Output, fact_lines, print_result, table_lines
+from accelbind.output import Exit, Output, fact_lines, print_result, table_lines
 from accelbind.run import with_settings
 from plugin.settings import PluginSettings
 from services.bitstreams.model import Bitstream, BitstreamKind

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from accelbind.kubectl import Target, with_target
+from accelbind.cluster import Target, with_target
 from accelbind.options import file_option, switch
 from accelbind.output import Output, print_result, table_lines
 from accelbind.run import settings_command, with_settings

@@ -8,8 +8,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from accelbind.check_device_types import device_types
-from accelbind.exits import Exit
-from accelbind.kubectl import DEFAULT_NAMESPACE, Target, with_target
+from accelbind.cluster import DEFAULT_NAMESPACE, Target, with_target
 from accelbind.manifests import read_objects, read_pods
 from accelbind.misspelt import misspelt_resources
 from accelbind.options import (
@@ -18,7 +17,7 @@ from accelbind.options import (
     namespace_option,
     switch,
 )
-from accelbind.output import Output, print_result, table_lines
+from accelbind.output import Exit, Output, print_result, table_lines
 from accelbind.run import with_settings
 from accelbind.survey import read_folder, survey
 from services.admission.findings import Code, add_advertised, check, resource_uses

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from accelbind.exits import Exit
-from accelbind.output import Output, print_lines, print_result, table_lines
+from accelbind.output import Exit, Output, print_lines, print_result, table_lines
 from accelbind.run import with_settings
 from accelbind.suggest_type import suggest
 from services.devices.types.load import LoadedTypes, load_types, parse_types, read_type

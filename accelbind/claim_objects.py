@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from accelbind.lists import Json, part
+from accelbind.cluster import Json, part
 from accelbind.published import CLASSES, SLICES
 from services.devices.dra import API_VERSION
 from services.kube.client import ClusterClient, segment

@@ -17,15 +17,13 @@ import typer
 from typer.main import get_command
 
 from accelbind import __version__
-from accelbind.exits import Exit
-from accelbind.output import joined, print_json, styled
+from accelbind.output import Exit, error_text, joined, print_json, styled
 from services.process.errors import (
     AccelbindError,
     DeviceBusy,
     DeviceGone,
     DeviceHung,
     HardwareError,
-    InvalidInput,
 )
 
 if TYPE_CHECKING:
@@ -59,7 +57,7 @@ COMMANDS = {
         "plugin": ("plugin:plugin", RUN, "Offer this node's devices to its kubelet."),
         "demo": ("demo:demo", RUN, "Run accelbind on this machine, without a cluster or a card."),
         "devices": (
-            "devices:devices",
+            "devices.command:devices",
             INSPECT,
             "Show the devices of a node or a cluster, their health, and who has them.",
         ),
@@ -132,14 +130,14 @@ def _not_imported() -> None:
     """Stand for a command that is not called."""
 
 
-_CODES: Final[tuple[tuple[type[AccelbindError], Exit], ...]] = (
-    (InvalidInput, Exit.UNKNOWN),
+_CODES: Final[tuple[tuple[type[Exception], Exit], ...]] = (
     # For scripts that wait for a busy device.
     (DeviceBusy, Exit.BUSY),
     (DeviceGone, Exit.GONE),
     (DeviceHung, Exit.NO_ANSWER),
     (HardwareError, Exit.NO),
     (AccelbindError, Exit.UNKNOWN),
+    (OSError, Exit.UNKNOWN),
 )
 """Exit codes by kind of error; the first that fits."""
 
@@ -244,12 +242,10 @@ def _describe(error: Exception) -> tuple[str, int]:
         return _usage(error), Exit.UNKNOWN
     if isinstance(error, typer.Abort):
         return "interrupted", Exit.INTERRUPTED
-    if isinstance(error, AccelbindError):
-        return str(error), next(code for kind, code in _CODES if isinstance(error, kind))
-    if isinstance(error, OSError):
-        where = f"{error.filename}: " if error.filename else ""
-        return f"{where}{error.strerror or error}", Exit.UNKNOWN
-    text = f"internal error: {type(error).__name__}: {error}"
+    text = error_text(error)
+    for kind, code in _CODES:
+        if isinstance(error, kind):
+            return text, code
     return f"{text} (accelbind --debug shows where; please report it)", Exit.OURS
 
 

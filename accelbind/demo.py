@@ -5,10 +5,9 @@ from typing import Annotated
 
 import typer
 
-from accelbind.exits import Exit
 from accelbind.manifests import read_pods
 from accelbind.options import default_note, file_option, manifests_option, switch
-from accelbind.output import warn
+from accelbind.output import Exit, warn
 from services.process.errors import InvalidSettings
 from simulator.demo import own, vendor
 from simulator.demo.cluster import World, demo_world, mappings_folder

@@ -9,8 +9,8 @@ import yaml
 
 from accelbind.bundles import bundle_template, read_bundle
 from accelbind.claim_objects import templates_path
+from accelbind.cluster import DEFAULT_NAMESPACE, Target, with_target
 from accelbind.device_classes import FpgaClass, claim_template, fpga_classes, type_class
-from accelbind.kubectl import DEFAULT_NAMESPACE, Target, with_target
 from accelbind.manifests import read_objects
 from accelbind.named_classes import NamedClass, named_classes, quotas
 from accelbind.options import (

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final
 
-from accelbind.kubectl import Target, with_target
+from accelbind.cluster import Target, with_target
 from accelbind.offers import Offer, Offers, read_offers
 from accelbind.options import namespace_option
 from accelbind.output import Output, print_result, table_lines

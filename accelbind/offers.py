@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias, TypeVar
 
 from accelbind.claim_objects import ClaimObjects, read_claim_objects, templates_path
-from accelbind.fleet.reading import CLAIMS, number_of
-from accelbind.lists import Json, Reader
+from accelbind.cluster import Json, Reader
+from accelbind.devices.fleet import CLAIMS, number_of
 from accelbind.published import CLASSES, SLICES, is_healthy, resources_of
 from accelbind.survey import ENDED
 from plugin.dra.slices import MULTIPLE

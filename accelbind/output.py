@@ -1,4 +1,4 @@
-"""How commands print: tables as kubectl prints them, one fact per line, JSON for scripts."""
+"""How commands answer: tables as kubectl prints them, facts, JSON, errors and exit codes."""
 
 import inspect
 import json
@@ -8,10 +8,12 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import IntEnum
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import typer
 
+from services.process.errors import AccelbindError
 from services.process.text import plain
 
 GAP: Final = "   "
@@ -24,9 +26,30 @@ _ACRONYMS: Final = {
 StyledLine: TypeAlias = tuple[str | None, str]
 """A colour, and a line of output."""
 
-
 _LINE_ENDS: Final = re.compile(r"(?<=[^\s\]])\n(?=[^\s\[])")
 """Between the lines of a paragraph; examples and tables are indented."""
+
+
+class Exit(IntEnum):
+    """Exit codes, which scripts rely on: yes, no and no answer are as of grep and diff."""
+
+    YES = 0
+    """Done, or the answer is yes."""
+    NO = 1
+    """The answer is no: a refusal, a finding, a device that refuses."""
+    UNKNOWN = 2
+    """There is no answer: the request is wrong (arguments, settings, names), or something that it
+    needs can't be read, written or reached."""
+    BUSY = 3
+    """`accelbind fpga`: somebody else has the device."""
+    GONE = 4
+    """`accelbind fpga`: the device does not exist or was removed."""
+    NO_ANSWER = 5
+    """`accelbind fpga`: the device does not answer in time."""
+    OURS = 70
+    """A bug in accelbind; `accelbind --debug` shows where."""
+    INTERRUPTED = 130
+    """Interrupted."""
 
 
 def output_of(text: str) -> Any:  # noqa: ANN401 - as `typer.Option`
@@ -72,6 +95,16 @@ def print_json(value: Mapping[str, Any] | Sequence[object], *, err: bool = False
 def warn(text: object) -> None:
     """Print a warning on stderr, beside a result of either format."""
     typer.echo(f"warning: {text}", err=True)
+
+
+def error_text(error: Exception) -> str:
+    """An error as a line: a sentence of ours, a file and the system's reason, or a bug."""
+    if isinstance(error, AccelbindError):
+        return str(error)
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror or error}"
+    return f"internal error: {type(error).__name__}: {error}"
 
 
 def print_result(

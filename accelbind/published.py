@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Final
 
+from accelbind.cluster import Json, part
 from accelbind.device_classes import TYPE_CLASS
-from accelbind.lists import Json, part
 from plugin.dra.slices import COLLECTION, UNHEALTHY, read_attributes
 from services.devices.dra import API_VERSION, CONTENT, DRIVER, FPGA
 from services.names import DOMAIN, function_name, region_name

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 from accelbind.claim_objects import TEMPLATE, ClaimObjects, names_claims, read_claim_objects
-from accelbind.kubectl import DEFAULT_NAMESPACE, NO_CLUSTER, Target
-from accelbind.lists import Json, Reader
+from accelbind.cluster import DEFAULT_NAMESPACE, NO_CLUSTER, Json, Reader, Target
 from accelbind.output import warn
 from accelbind.published import add_published, read_published
 from services.admission.findings import ResourceUse, add_advertised, resource_uses

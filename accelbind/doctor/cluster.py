@@ -4,9 +4,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from functools import cached_property
 from typing import Final, TypeVar
 
+from accelbind.cluster import Json, part, query
 from accelbind.doctor.model import Line, Unseen, ok, unseen
-from accelbind.kubectl import query
-from accelbind.lists import Json, part
 from services.admission.mutate import Policy
 from services.kube.access import Access
 from services.kube.client import FORBIDDEN, BadStatus, ClusterClient

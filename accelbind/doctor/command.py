@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
+from accelbind.cluster import NO_CLUSTER, Target, with_target
 from accelbind.doctor import (
     certificates,
     cluster,
@@ -22,10 +23,8 @@ from accelbind.doctor import (
 from accelbind.doctor.cluster import Cluster
 from accelbind.doctor.model import Check, CheckStatus, Result, run_check
 from accelbind.doctor.node import Node
-from accelbind.exits import Exit
-from accelbind.kubectl import NO_CLUSTER, Target, with_target
 from accelbind.options import namespace_option, switch
-from accelbind.output import Output, print_result
+from accelbind.output import Exit, Output, print_result
 from accelbind.run import Given, load_settings, with_settings
 from certs.settings import NAMESPACE
 from plugin.settings import PluginSettings

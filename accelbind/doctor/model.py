@@ -9,6 +9,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
+from accelbind.output import error_text
 from services.process.errors import AccelbindError
 
 T = TypeVar("T")
@@ -93,12 +94,6 @@ def _line(error: Exception) -> Line:
     denied = error if isinstance(error, PermissionError) else error.__cause__
     if isinstance(denied, PermissionError):
         return unseen(f"{denied.filename or error}: no permission", AS_ROOT)
-    if isinstance(error, AccelbindError):
-        return failed(str(error), _FIX)
-    if isinstance(error, OSError):
-        where = f"{error.filename}: " if error.filename else ""
-        return failed(f"{where}{error.strerror or error}", _FIX)
-    return unseen(
-        f"internal error: {type(error).__name__}: {error}",
-        "please report it; the other checks are valid",
-    )
+    if isinstance(error, AccelbindError | OSError):
+        return failed(error_text(error), _FIX)
+    return unseen(error_text(error), "please report it; the other checks are valid")

@@ -5,9 +5,8 @@ from functools import cached_property
 from http import HTTPStatus
 from typing import Final
 
-from accelbind.devices import DeviceSource
+from accelbind.devices.source import DeviceSource, NoAnswer, PlainPort, served_folder
 from accelbind.doctor.model import AS_ROOT, Line, failed, ok, unseen, warning
-from accelbind.plain_port import NoAnswer, PlainPort, served_folder
 from plugin.settings import PluginSettings
 from services.devices.ofs import IN_USE
 from services.devices.reasons import remedy
@@ -32,7 +31,7 @@ class Node:
     @cached_property
     def table(self) -> Table:
         """The devices: those of the plugin, or without one those that files show."""
-        source = DeviceSource(self.options, self._given, None, files=True)
+        source = DeviceSource(self.options, self._given, files=True)
         if "device_types" in self._given:  # a running plugin has its own
             return source.read()
         try:

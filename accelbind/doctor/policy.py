@@ -4,9 +4,9 @@ import contextlib
 from collections.abc import Iterator
 from typing import Final
 
+from accelbind.cluster import part
 from accelbind.doctor.cluster import APPLY, Cluster
 from accelbind.doctor.model import Line, Unseen, failed, ok, skipped, warning
-from accelbind.lists import part
 from services.kube.objects import GROUP
 
 CERTS: Final = "accelbind-certs"

@@ -4,10 +4,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from accelbind.cluster import Json, part
+from accelbind.devices.fleet import Fleet, FleetNode, read_fleet
 from accelbind.doctor.cluster import APPLY, Cluster, name_of
 from accelbind.doctor.model import Line, failed, ok, skipped, warning
-from accelbind.fleet.reading import Fleet, FleetNode, read_fleet
-from accelbind.lists import Json, part
 from services.devices.model import PluginMode
 from services.devices.ofs import IN_USE
 from services.kubelet.values import HEALTHY

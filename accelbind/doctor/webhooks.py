@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from accelbind.cluster import Json, part
 from accelbind.doctor.cluster import APPLY, Cluster, name_of
 from accelbind.doctor.model import Line, failed, ok
-from accelbind.lists import Json, part
 from certs.store import SUFFIX
 from services.kube.objects import GROUP, PLURALS
 from services.process.text import plain

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from accelbind.cluster import Json, part
 from accelbind.doctor.cluster import Cluster, full_name, name_of, read_targets
 from accelbind.doctor.model import Line, Unseen, failed, ok, skipped, unseen, warning
 from accelbind.doctor.webhooks import other_hooks
-from accelbind.lists import Json, part
 from accelbind.published import CLASSES, SLICES, Published, read_published
 from services.admission.findings import add_advertised
 from services.admission.patch import decode_note

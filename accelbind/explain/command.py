@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 
 import typer
 
-from accelbind.exits import Exit
+from accelbind.cluster import DEFAULT_NAMESPACE, Target, with_target
 from accelbind.explain.answer import Answer
 from accelbind.explain.asking import Asked
 from accelbind.explain.claims import (
@@ -15,10 +15,9 @@ from accelbind.explain.claims import (
     find_claims,
 )
 from accelbind.explain.show import as_object, print_text, print_yaml
-from accelbind.kubectl import DEFAULT_NAMESPACE, Target, with_target
 from accelbind.manifests import NO_PODS, STDIN, files_in, path_label, read_documents
 from accelbind.options import Mappings, manifests_option, namespace_option
-from accelbind.output import output_of, print_json
+from accelbind.output import Exit, output_of, print_json
 from accelbind.run import with_settings
 from accelbind.survey import read_mappings
 from services.pods.manifests import FoundPod, find_objects, find_pods, object_label

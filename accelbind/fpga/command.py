@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 
 import typer
 
+from accelbind.devices.source import NodeDevices
 from accelbind.fpga import info as device_info
 from accelbind.fpga import mappings, show
 from accelbind.fpga.held import (
@@ -17,7 +18,6 @@ from accelbind.fpga.held import (
     require_free,
     until_withdrawn,
 )
-from accelbind.node_devices import NodeDevices
 from accelbind.options import default_note, namespace_option, switch, time_option
 from accelbind.output import (
     Output,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from accelbind.plain_port import NoAnswer, PlainPort, served_folder
+from accelbind.devices.source import NoAnswer, PlainPort, served_folder
 from plugin.dra.book import FOLDER as CLAIMS
 from plugin.dra.book import ClaimBook, ClaimHolders
 from plugin.settings import PluginSettings

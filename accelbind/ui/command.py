@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 import uvicorn
 
-from accelbind.kubectl import NO_CLUSTER, Target, with_target
+from accelbind.cluster import NO_CLUSTER, Target, with_target
 from accelbind.options import namespace_option, switch, time_option
 from accelbind.run import with_settings
 from accelbind.ui.live import Live

@@ -11,18 +11,19 @@ from typing import Final
 
 import msgspec
 
+from accelbind.cluster import Json, part
+from accelbind.devices.fleet import Fleet, FleetNode, read_fleet
+from accelbind.devices.show import Tally
 from accelbind.doctor.cluster import Cluster, read_targets
 from accelbind.doctor.model import Unseen
 from accelbind.doctor.workloads import PENDING, noted, read_pods, waiting_lines
-from accelbind.fleet.reading import Fleet, FleetNode, read_fleet
-from accelbind.fleet.show import Tally
-from accelbind.lists import Json, part
+from accelbind.output import error_text
 from services.admission.mutate import Policy
 from services.kube.access import Access
 from services.kube.client import ClusterClient
 from services.kube.lists import list_objects
 from services.node.table import Row
-from services.process.errors import AccelbindError, ClusterError
+from services.process.errors import ClusterError
 from services.process.text import plain
 
 EVENTS: Final = "/api/v1/events"
@@ -97,10 +98,7 @@ class Live:
             try:
                 self.shown = Shown(await self._read())
             except Exception as error:  # noqa: BLE001 - the page shows it, and the next reading may work
-                text = str(error)
-                if not isinstance(error, AccelbindError):
-                    text = f"internal error: {type(error).__name__}: {text}"
-                self.shown = Shown(self.shown.reading, plain(text, _TEXT))
+                self.shown = Shown(self.shown.reading, plain(error_text(error), _TEXT))
             async with self._changed:
                 self._changed.notify_all()
             took = time.monotonic() - started

@@ -4,9 +4,9 @@ from typing import Final
 
 import yaml
 
+from accelbind.cluster import Json
 from accelbind.explain.asking import Asked
 from accelbind.explain.show import as_yaml, lines
-from accelbind.lists import Json
 from accelbind.ui.live import Live
 from services.pods.manifests import find_pods
 from services.process.errors import InvalidManifest

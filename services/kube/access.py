@@ -1,6 +1,6 @@
 """Access to the API server: an address that needs no credentials, or a pod's service account.
 
-A person's commands let `kubectl proxy` do the rest: see `accelbind.kubectl`.
+A person's commands let `kubectl proxy` do the rest: see `accelbind.cluster`.
 """
 
 import contextlib

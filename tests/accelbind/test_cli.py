@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from accelbind import __version__, cli, entry
+from accelbind import __main__, __version__, cli
 from accelbind.output import Output, fact_lines, styled, table_lines, wrapped
 from services.process.errors import (
     ClusterError,
@@ -159,7 +159,7 @@ def test_characters_unknown_to_the_locale_cause_no_error(
     words = ["doctor", "--only", "node.plugin", "--kubelet-dir", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", ["accelbind", *words])
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, encoding="latin-1"))
-    assert entry.main() == 1
+    assert __main__.main() == 1
     assert b"? " in out.getvalue()
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from accelbind.fleet.reading import CLAIMS
+from accelbind.devices.fleet import CLAIMS
 from accelbind.offers import Offer, read_offers
 from accelbind.published import CLASSES, SLICES
 from services.kube.client import ClusterClient

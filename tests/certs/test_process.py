@@ -5,7 +5,7 @@ import base64
 import json
 from pathlib import Path
 
-from accelbind.plain_port import PlainPort
+from accelbind.devices.source import PlainPort
 from certs.authority import create_authority, utc_now
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.certs.cluster import MUTATING, bundles, configuration, empty_secret

@@ -27,11 +27,12 @@ from typing import Any, Final
 
 import grpc.aio
 
-from accelbind import devices, dra
+from accelbind import dra
 from accelbind import plugin as serving
+from accelbind.devices import command as devices
+from accelbind.devices.source import PlainPort
 from accelbind.fpga import command as fpga
 from accelbind.fpga.info import describe
-from accelbind.plain_port import PlainPort
 from plugin import process
 from services.bitstreams.storage import read_bitstream
 from services.node.table import Table

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from accelbind.plain_port import PlainPort
+from accelbind.devices.source import PlainPort
 from certs.folder import issue
 from tests.services.building import function
 from tests.support import Process, accelbind_command

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Iterator
 from typing import Final
 
-from accelbind.exits import Exit
+from accelbind.output import Exit
 from plugin import mode
 from plugin.device_plugin import server
 from services import names as ids

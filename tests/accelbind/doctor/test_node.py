@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from accelbind.devices.source import served_folder
 from accelbind.doctor.command import NODE
 from accelbind.doctor.model import Check, Line, Result, failed, ok, run_check
 from accelbind.doctor.node import Node, check_devices
-from accelbind.plain_port import served_folder
 from services.devices.dra import DRIVER
 from services.devices.model import PluginMode
 from services.kubelet.sockets import dra_socket

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from accelbind.node_devices import NodeDevices
+from accelbind.devices.source import NodeDevices
 from plugin.settings import PluginSettings
 from services.devices.hardware.scan import scan
 from services.devices.model import PluginMode

@@ -8,11 +8,11 @@ from typing import Any
 
 from playwright.async_api import Browser, Page, async_playwright, expect
 
-from accelbind.fleet import reading
+from accelbind.devices import fleet as reading
 from simulator.apiserver.http_server import Request, Response
 from simulator.apiserver.standin import ApiServerStandIn
+from tests.accelbind.devices.test_fleet import HELD, device, is_of_processes, process_on, table
 from tests.accelbind.doctor.answers import Json
-from tests.accelbind.test_fleet import HELD, device, is_of_processes, process_on, table
 from tests.simulator.apiserver.support import PHYSICAL, function, node_with, pod
 from tests.support import Process, Processes, eventually_async, require
 

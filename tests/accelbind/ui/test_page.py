@@ -6,7 +6,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from simulator.apiserver.standin import ApiServerStandIn
-from tests.accelbind.test_fleet import process_on
+from tests.accelbind.devices.test_fleet import process_on
 from tests.accelbind.ui.scene import AWAY, BROKEN, MARKUP, scene
 from tests.support import Processes
 

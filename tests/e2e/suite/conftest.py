@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from accelbind.kubectl import Target
+from accelbind.cluster import Target
 from services.names import DOMAIN, FunctionName, decode
 from services.process.errors import AccelbindError, ClusterError, InvalidName
 from simulator.cards import NLB3

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from accelbind.kubectl import Target
+from accelbind.cluster import Target
 from services.kube.access import find_access
 from services.process.errors import ClusterError, InvalidSettings
 from tests.accelbind.running import Done, run, run_process, write_config
@@ -142,7 +142,7 @@ def test_kubectl_ends_with_the_command_however_that_ends(
     api: Path, tmp_path: Path, short_dir: Path, number: int
 ) -> None:
     script = (
-        "import signal, sys; from pathlib import Path; from accelbind.kubectl import Target\n"
+        "import signal, sys; from pathlib import Path; from accelbind.cluster import Target\n"
         "with Target(kubeconfig=Path(sys.argv[1])).access(): print('serves'); signal.pause()"
     )
     command = [sys.executable, "-u", "-c", script, str(api)]
@@ -194,7 +194,7 @@ def test_the_pod_counts_last_and_without_kubectl_before_a_file_in_a_home(
     with pytest.raises(ClusterError, match=r"~/\.kube/config needs kubectl"), Target().access():
         pass
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
-    monkeypatch.setattr("accelbind.kubectl.find_access", partial(find_access, account=account))
+    monkeypatch.setattr("accelbind.cluster.find_access", partial(find_access, account=account))
     with Target().access() as access:
         assert (access.server, access.account) == ("https://10.0.0.1:443", account)
     assert Target().namespace() == "mine"

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from accelbind.fleet import reading
-from accelbind.fleet.reading import read_fleet
+from accelbind.devices import fleet as reading
+from accelbind.devices.fleet import read_fleet
 from services.kube.client import ClusterClient
 from services.process.errors import ClusterError
 from simulator.apiserver.http_server import Request, Response

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from accelbind import devices_show
+from accelbind.devices import show
 from services.containers import holder_source
 from services.containers.holders import Holder
 from services.node.table import Row, Table
@@ -53,7 +53,7 @@ def test_a_node_without_plugin_is_read_from_its_files(short_dir: Path) -> None:
         done = ask(*here(short_dir), "--metrics-port", str(free_port))
     assert done.returncode == 0
     head, first, second = done.stdout.splitlines()
-    assert head.split() == list(devices_show.TITLES)
+    assert head.split() == list(show.TITLES)
     assert first.split()[:9] == [
         *("dfl-port.0", AF, "-", "region0", rack.addresses[0], "1"),
         *(f"ce48969398f05f33946d560708be108a/{NLB0}", "/dev/dfl-port.0", "Healthy"),
@@ -168,7 +168,7 @@ def test_answers_of_other_servers_or_unready_plugins_are_ignored(
 
 def test_texts_from_elsewhere_are_shown_on_one_line() -> None:
     row = Row("a\x1b[2Jb", reasons=(Problem("r", "x\ny"),), holders=(Holder("", "", "c"),))
-    head, line = devices_show.lines(Table(devices=(row,)))
+    head, line = show.lines(Table(devices=(row,)))
     assert "\x1b" not in line
     assert "\n" not in line
     assert line.split()[-5:] == ["?", "c", "not", "offered:", "x\\ny"]

@@ -1,4 +1,4 @@
-"""The cluster that a command works with: an address, kubectl's, or that of its pod.
+"""The cluster that a command works with, an address, kubectl's, or that of its pod; its lists.
 
 kubectl does all that kubeconfigs ask for: contexts, credential plugins, proxies, impersonation.
 """
@@ -12,21 +12,23 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 import typer
 
 from accelbind.options import default_note, file_option
 from accelbind.run import with_options
 from services.kube.access import Access, find_access, own_namespace
-from services.kube.client import ClusterClient
+from services.kube.client import FORBIDDEN, BadStatus, ClusterClient
+from services.kube.lists import survey_objects
 from services.process.errors import ClusterError, InvalidSettings
 from services.process.settings import UNIX, api_server_address, variable
 from services.process.text import plain
 
 T = TypeVar("T")
+Json: TypeAlias = dict[str, Any]
 
 NO_CLUSTER: Final = "no cluster is known: set --kubeconfig, $KUBECONFIG or --api-server"
 _FOUND: Final = "$KUBECONFIG, ~/.kube/config, or the pod's service account"
@@ -193,6 +195,17 @@ class Target:
                     os.close(write_end)
 
 
+def with_target(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the flags that name a cluster to a command, which gets it as `target`."""
+    flags = inspect.signature(Target).parameters
+
+    def command(**values: Any) -> None:  # noqa: ANN401 - values of flags
+        target = Target(**{name: values.pop(name) for name in flags})
+        function(**values, target=target)
+
+    return with_options(command, function, {"target"}, flags.values())
+
+
 def query(access: Access, work: Callable[[ClusterClient], Awaitable[T]]) -> T:
     """The result of a function that is given a client of a cluster."""
 
@@ -203,12 +216,29 @@ def query(access: Access, work: Callable[[ClusterClient], Awaitable[T]]) -> T:
     return asyncio.run(whole())
 
 
-def with_target(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the flags that name a cluster to a command, which gets it as `target`."""
-    flags = inspect.signature(Target).parameters
+def part(item: Json, *names: str) -> Json:
+    """An object within one, by the names that lead there; empty if there is none."""
+    for name in names:
+        found = item.get(name)
+        item = found if isinstance(found, dict) else {}
+    return item
 
-    def command(**values: Any) -> None:  # noqa: ANN401 - values of flags
-        target = Target(**{name: values.pop(name) for name in flags})
-        function(**values, target=target)
 
-    return with_options(command, function, {"target"}, flags.values())
+@dataclass(slots=True)
+class Reader:
+    """Reads lists of a cluster, and remembers which may not be read."""
+
+    client: ClusterClient
+    problems: list[str] = field(default_factory=list)
+
+    async def listed(
+        self, path: str, read: Callable[[Json], T | None], *, labels: str = "", what: str = ""
+    ) -> list[T] | None:
+        """The objects of a list; None if they may not be listed, which is a problem of `what`."""
+        try:
+            return await survey_objects(self.client, path, read, labels=labels)
+        except BadStatus as error:
+            if error.status != FORBIDDEN:
+                raise
+            self.problems.append(f"{what}: {error}" if what else str(error))
+            return None

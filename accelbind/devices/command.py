@@ -1,45 +1,64 @@
 """`accelbind devices`: the devices of a node or a cluster, their health, and who has them."""
 
 import time
-from collections.abc import Collection
-from http import HTTPStatus
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 import typer
+import yaml
 
-from accelbind.devices_show import show
-from accelbind.fleet.command import Filters, show_cluster
-from accelbind.kubectl import Target, with_target
-from accelbind.node_devices import NodeDevices
+from accelbind.cluster import Target, with_target
+from accelbind.devices import show
+from accelbind.devices.fleet import Fleet, read_fleet
+from accelbind.devices.source import DeviceSource
 from accelbind.options import Mappings, switch, time_option
-from accelbind.output import output_of
-from accelbind.plain_port import NoAnswer, PlainPort
-from accelbind.run import Given, load_settings, require_folder, with_settings
+from accelbind.output import output_of, print_json, print_lines, versioned, warn
+from accelbind.run import Given, load_settings, with_settings
 from accelbind.survey import read_folder
-from plugin.dra.book import FOLDER as CLAIMS
-from plugin.dra.book import ClaimBook
 from plugin.settings import PluginSettings
-from services.devices.hardware.sysfs import Sysfs
-from services.devices.reasons import advised
-from services.devices.types.discover import SysTree
-from services.devices.types.load import load_types
-from services.devices.types.misses import find_misses
-from services.node.table import Table, rows, with_names
+from services.kubelet.values import HEALTHY
+from services.node.table import Row, Table, with_names
 from services.process.errors import InvalidSettings
-from services.process.settings import dashed
 from services.process.text import plain
 
 WHERE: Final = "Where to read from (by default the running plugin)"
 FLEET: Final = "All nodes of a cluster"
-FILES: Final = "files"
-"""The source of a table that was read without a plugin."""
-_COMPARED: Final = ("root", "kubelet_dir", "mode")
-"""Settings that a running plugin may have with other values than were given."""
 _BELOW_ROOT: Final = ("kubelet_dir", "pod_logs_dir", "state_dir")
 """Settings that are of the machine whose root is given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """The devices that are wanted; empty ones want all."""
+
+    nodes: tuple[str, ...] = ()
+    resources: tuple[str, ...] = ()
+    """Full names, or what is behind the slash; types, where only slices are read."""
+    namespace: str = ""
+    """That of a pod or claim that has the device."""
+    unhealthy: bool = False
+
+    def of(self, fleet: Fleet) -> Fleet:
+        """The fleet with the devices that are wanted, and the nodes of which that is unknown."""
+        if not (self.resources or self.namespace or self.unhealthy):
+            return fleet
+        nodes = (
+            msgspec.structs.replace(each, devices=tuple(filter(self._is_wanted, each.devices)))
+            for each in fleet.nodes
+        )
+        return Fleet(tuple(each for each in nodes if each.devices or each.error), fleet.problems)
+
+    def _is_wanted(self, row: Row) -> bool:
+        # A slice doesn't say by which resource its devices can be requested, if any.
+        names = {row.resource, row.resource.partition("/")[2]} if row.resource else {row.type}
+        return (
+            (not self.resources or not names.isdisjoint(self.resources))
+            and (not self.unhealthy or row.health != HEALTHY)
+            and (not self.namespace or any(self.namespace == it.namespace for it in row.holders))
+        )
 
 
 def _of_cluster(*flags: str, text: str) -> Any:  # noqa: ANN401 - as `typer.Option`
@@ -141,7 +160,7 @@ def devices(
             raise InvalidSettings(
                 "--cluster excludes --watch, --mappings and the options of a node"
             )
-        show_cluster(target, filters, output, devices=all_devices)
+        _show_fleet(target, filters, output, devices=all_devices)
         return
     of_cluster = filters != Filters() or all_devices or target.kubeconfig or target.context
     if of_cluster or output in {"wide", "yaml"}:
@@ -150,12 +169,12 @@ def devices(
     settings = load_settings(PluginSettings, given)
     if "root" in is_given:
         settings = _below_root(settings)
-    source = DeviceSource(settings, is_given, mappings, files=files)
+    source = DeviceSource(settings, is_given, files=files)
     last = None
     while True:
-        table = source.read()
+        table = _named(source.read(), mappings)
         if table != last:
-            show(table, as_json=output == "json", watch=watch)
+            show.print_table(table, as_json=output == "json", watch=watch)
             last = table
         if not watch:
             return
@@ -172,73 +191,31 @@ def _below_root(settings: PluginSettings) -> PluginSettings:
     return settings.model_copy(update=folders)
 
 
-class DeviceSource:
-    """Reads a node's devices, from the running plugin or, always with `files`, from files."""
-
-    def __init__(
-        self,
-        settings: PluginSettings,
-        given: Collection[str],
-        mappings: Path | None,
-        *,
-        files: bool,
-    ) -> None:
-        self._settings = settings
-        self._given = given
-        self._files = files
-        self._mappings = mappings
-        self._node = NodeDevices(settings)
-
-    def read(self) -> Table:
-        """The devices now."""
-        # The running plugin knows best: its mode, what it sent to the kubelet, and what devices
-        # were before they broke.
-        try:
-            table = self._from_files("") if self._files else self.from_plugin()
-        except NoAnswer as error:
-            table = self._from_files(f"{error}; so this is from the files, with the health of now")
-        if (types := self._settings.device_types) is not None:
-            misses = find_misses(SysTree(Sysfs(self._settings.root)), load_types(types).types)
-            problems = (*table.problems, *misses)
-            table = msgspec.structs.replace(table, problems=problems)
-        if self._mappings is None:
-            return table
-        index = read_folder(self._mappings).index
-        mappings = (index.namespace(namespace).by_name.values() for namespace in index.namespaces)
-        return with_names(table, chain.from_iterable(mappings))
-
-    def from_plugin(self) -> Table:
-        """The devices of the running plugin. Raises NoAnswer if it has none for us."""
-        port = PlainPort.of(self._settings)
-        try:
-            status, table = port.devices()
-        except NoAnswer as error:
-            raise NoAnswer(f"no plugin answers on {port} ({error})") from error
-        if status != HTTPStatus.OK:
-            why = "; ".join(plain(each, 300) for each in table.problems) or str(status)
-            raise NoAnswer(f"the plugin on {port} has no devices yet: {why}")
-        for name in _COMPARED:
-            value = str(getattr(table, name))
-            if name in self._given and str(getattr(self._settings, name)) != value:
-                raise NoAnswer(f"the plugin on {port} has --{dashed(name)} {plain(value)}")
+def _named(table: Table, mappings: Path | None) -> Table:
+    """The devices with the logical names that a folder of mappings gives them."""
+    if mappings is None:
         return table
+    index = read_folder(mappings).index
+    named = (index.namespace(namespace).by_name.values() for namespace in index.namespaces)
+    return with_names(table, chain.from_iterable(named))
 
-    def _from_files(self, note: str) -> Table:
-        settings = self._settings
-        if settings.mode.has_cards or settings.device_types is not None:
-            require_folder(settings.root)
-        if settings.device_types is not None:
-            require_folder(settings.device_types, "--device-types")
-        now = self._node.find()
-        held, claims = now.holders.holders, ClaimBook(settings.state_dir / CLAIMS)
-        return settings.table(
-            settings.mode,
-            FILES,
-            rows(now.ledger.offer, claims.holders(held)),
-            (
-                *filter(None, [note, now.ledger.error]),
-                *map(advised, now.inventory.problems),
-                *now.holders.problems,
-                *claims.unreadable(),
-            ),
-        )
+
+def _show_fleet(target: Target, filters: Filters, output: str, *, devices: bool) -> None:
+    """Print the nodes of a cluster, or their devices.
+
+    Raises:
+        ClusterError: There is no cluster, or it does not answer.
+    """
+    shown = filters.of(target.query(lambda client: read_fleet(client, filters.nodes)))
+    document = msgspec.to_builtins(shown)
+    match output:
+        case "json":
+            print_json(document)
+        case "yaml":
+            text = yaml.safe_dump(versioned(document), sort_keys=False, allow_unicode=True)
+            typer.echo(text, nl=False)
+        case _:
+            lines = show.device_lines if devices else show.node_lines
+            print_lines(lines(shown, wide=output == "wide"))
+    for problem in shown.problems:
+        warn(plain(problem, 600))
