@@ -38,9 +38,12 @@ HELPERS: Final = ("services.process.",)
 GENERATED: Final = ("_pb2", "_pb2_grpc")
 BESIDE: Final = (
     *("kubelet", "node", "holders", "repairs", "cdi", "mode", "state", "folders", "mappings"),
-    "readiness",
+    *("readiness", "sensors"),
 )
-"""The first words of the names of tasks and threads that are on no way here."""
+"""The first words of the names of tasks and threads that are on no way here: a scrape has samples
+of sensors beside the reasons."""
+SCANS: Final = "discovery"
+"""The task that reads the node, also after each start."""
 REGION: Final = f"fpga.intel.com/region-{A10_INTERFACE}"
 FILES: Final = "kubelet files"
 """A thread that starts use too."""
@@ -51,20 +54,20 @@ SETTLE_SECONDS: Final = 1.0
 
 def child(main: str, out: str, *arguments: str) -> int:
     """Run a command and note the modules that it enters; SIGUSR1 forgets them, SIGUSR2 writes."""
-    entered: set[str] = set()
+    entered: set[tuple[str, str]] = set()
 
     def note(frame: FrameType, event: str, _: object) -> None:
         name = frame.f_globals.get("__name__", "")
-        if event != "call" or name in entered or not name.startswith(PRODUCT):
+        if event != "call" or not name.startswith(PRODUCT):
             return
         is_function = frame.f_code.co_flags & inspect.CO_OPTIMIZED
         if is_function and not runner().startswith(BESIDE) and not is_importing(frame):
-            entered.add(name)
+            entered.add((name, runner()))
 
     def write(*_: object) -> None:
-        own = {each for each in entered if not each.startswith(HELPERS)}
-        names = sorted(each for each in own if not each.endswith(GENERATED))
-        Path(f"{out}.new").write_text("\n".join(names))
+        own = [each for each in entered if not each[0].startswith(HELPERS)]
+        lines = [f"{name}\t{task}" for name, task in own if not name.endswith(GENERATED)]
+        Path(f"{out}.new").write_text("\n".join(lines))
         Path(f"{out}.new").rename(out)
 
     signal.signal(signal.SIGUSR1, lambda *_: entered.clear())
@@ -119,12 +122,16 @@ class Traced:
         self.process.send_signal(signal.SIGUSR1)
         time.sleep(0.1)
 
-    def modules(self) -> list[str]:
-        """The modules that were entered since."""
+    def modules(self, beside: str = "") -> list[str]:
+        """The modules that were entered since, but for those that only one task entered."""
         self._out.unlink(missing_ok=True)
         self.process.send_signal(signal.SIGUSR2)
         poll_until(self._out.exists, "what was entered")
-        return self._out.read_text().split()
+        return self._modules(beside)
+
+    def _modules(self, beside: str = "") -> list[str]:
+        lines = [each.partition("\t") for each in self._out.read_text().splitlines()]
+        return sorted({name for name, _, task in lines if task != beside})
 
     def end(self) -> list[str]:
         """End it; what was entered until then."""
@@ -132,7 +139,7 @@ class Traced:
             self.process.terminate()
         self.process.wait(WAIT_SECONDS)
         self._log.close()
-        return self._out.read_text().split() if self._out.exists() else []
+        return self._modules() if self._out.exists() else []
 
 
 def mapping(name: str, afu: str = "") -> dict[str, Any]:
@@ -279,7 +286,7 @@ async def ways_of_a_node(folder: Path) -> dict[str, list[str]]:
         state = await kubelet.settled(await kubelet.admit(POD))
         if not state["c"].running:
             raise RuntimeError("the container does not run")
-        entered["a start in mode region"] = process.modules()
+        entered["a start in mode region"] = process.modules(beside=SCANS)
     return entered
 
 

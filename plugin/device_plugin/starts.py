@@ -47,8 +47,7 @@ from services.names import FUNCTION_PREFIX, REGION_PREFIX, FunctionName, decode
 from services.node.cdi_publisher import CdiPublisher
 from services.node.events import EventReason
 from services.node.node_check import require_own_nodes
-from services.node.pod_events import record_on_pod, record_programming
-from services.node.regions import RegionProgramming
+from services.node.regions import RegionProgramming, record_programming
 from services.node.state import NodeState
 from services.process.errors import (
     AccelbindError,
@@ -165,8 +164,9 @@ class Starts:
                     await self._make_ready(wanted, ids)
         except HookMissing as error:
             self._on_hook_missing()
-            pod, who = (wanted.pod, wanted.who) if wanted else (None, "")
-            record_on_pod(self._recorder, pod, EventReason.HOOK_MISSING, f"{who}: {error}")
+            if wanted is not None and wanted.pod is not None:
+                text = f"{wanted.who}: {error}"
+                self._on_pod(wanted.pod, EventReason.HOOK_MISSING, text)
             raise
         except AccelbindError as error:
             if wanted is not None and is_final and self._chooses_functions and self._programs:
@@ -211,7 +211,8 @@ class Starts:
                 require_own_nodes(entry, devices, self._others(entry), self._host_root)
             except NotAllowed as error:
                 pod = await self._pod_with(entry.pod_uid)
-                record_on_pod(self._recorder, pod, EventReason.DEVICE_NODE_CHANGED, str(error))
+                if pod is not None:
+                    self._on_pod(pod, EventReason.DEVICE_NODE_CHANGED, str(error))
                 raise
 
     def _others(self, entry: CheckpointEntry) -> list[Device] | None:
@@ -224,6 +225,9 @@ class Starts:
             for device in devices.values()
             if resource != entry.resource or device.id not in entry.device_ids
         ]
+
+    def _on_pod(self, pod: PodRef, reason: EventReason, text: str) -> None:
+        self._recorder.record_on_pod(pod, reason, text, warning=reason.warning)
 
     async def _pod_with(self, uid: str) -> PodRef | None:
         try:

@@ -35,8 +35,8 @@ from services.kubelet.dra_pb2_grpc import DRAPluginStub
 from services.kubelet.sockets import dial, dra_registration, dra_socket
 from services.node.kept_files import Kept
 from services.node.last_mode import ModeKeeper, enter_mode
-from services.node.pod_events import record_programming
 from services.node.reading import holder_source, rules_of
+from services.node.regions import record_programming
 from services.node.service import NodeService
 from services.node.state import NodeState
 from services.process.text import count

@@ -21,7 +21,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import quote
 
 import structlog
@@ -80,6 +80,22 @@ class ObjectReference:
     namespace: str = ""
     """Empty for objects without one, such as a node."""
     uid: str = ""
+
+
+class NamesPod(Protocol):
+    """A pod in the cluster."""
+
+    @property
+    def namespace(self) -> str:
+        """Its namespace."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def uid(self) -> str:
+        """Its UID."""
 
 
 def node_reference(name: str) -> ObjectReference:
@@ -165,6 +181,12 @@ class EventRecorder:
         """Put a record about something on the host into the queue."""
         about, text = node_reference(self._host), plain(message, MAX_FOREIGN)
         self.record(EventRecord(about, subject, str(reason), text, warning))
+
+    def record_on_pod(self, pod: NamesPod, reason: str, message: str, *, warning: bool) -> None:
+        """Put a record about a pod into the queue; each message is a subject of its own."""
+        about = ObjectReference("Pod", pod.name, pod.namespace, pod.uid)
+        text = plain(message, MAX_MESSAGE)
+        self.record(EventRecord(about, message, str(reason), text, warning))
 
     def _count(self, outcome: str) -> None:
         self._results.labels(outcome).inc()

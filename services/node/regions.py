@@ -11,13 +11,17 @@ import structlog
 
 from services.bitstreams.model import Bitstream
 from services.bitstreams.storage import BitstreamStorage
+from services.containers.holders import PodRef
 from services.containers.wanted import WantedFunctions
 from services.devices.hardware.scan import Scanner
 from services.devices.health import unusable
 from services.devices.model import Contents, Inventory
+from services.kube.events import EventRecorder
+from services.node.events import EventReason
 from services.node.metrics import NodeMetrics
 from services.process.blocking import BlockingCalls
 from services.process.errors import (
+    AccelbindError,
     BitstreamMissing,
     DeviceRefused,
     HardwareError,
@@ -66,6 +70,27 @@ class Readiness:
     """What was programmed; the rest was there."""
     slow_clocks: tuple[str, ...]
     """A sentence for each port whose user clock is below what its function asks for."""
+
+
+def record_programming(
+    events: EventRecorder, pod: PodRef | None, who: str, done: Readiness | AccelbindError
+) -> None:
+    """Record what was programmed for a pod, or why that failed, as its Events.
+
+    `who` is its container or claim. Nothing is recorded of an unknown pod.
+    """
+    if pod is None:
+        return
+    if isinstance(done, AccelbindError):
+        happened = [(EventReason.PROGRAMMING_FAILED, str(done))]
+    else:
+        texts = [
+            f"AFU {at.function} programmed into {at.region} ({at.port})" for at in done.programmed
+        ]
+        happened = [(EventReason.PROGRAMMED, text) for text in texts]
+        happened += [(EventReason.USER_CLOCK_SLOW, sentence) for sentence in done.slow_clocks]
+    for reason, text in happened:
+        events.record_on_pod(pod, reason, f"{who}: {text}", warning=reason.warning)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,6 @@ import base64
 import json
 from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 from unittest.mock import Mock
 
 import pytest
@@ -16,7 +14,6 @@ from plugin.settings import PluginSettings
 from services.containers.permission import Enforce
 from services.devices.model import Device, DeviceNode, PluginMode
 from services.devices.resources import AdvertisedResources
-from services.kube.events import EventRecord
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet.checkpoint import KubeletFiles
 from services.names import (
@@ -33,7 +30,7 @@ from services.process.problem import Problem
 from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, NLB0, NLB3
 from tests.plugin.support import Bed
-from tests.services.node.support import scanned, set_state, shown
+from tests.services.node.support import Recorder, scanned, set_state, shown
 
 
 async def test_a_container_waits_until_its_region_carries_what_it_wants(bed: Bed) -> None:
@@ -76,7 +73,7 @@ class Setting:
     """A node with a kubelet's files; a container holds the device."""
 
     def __init__(self, folder: Path, mode: PluginMode = PluginMode.NONE) -> None:
-        self.events: list[EventRecord] = []
+        self.recorder = Recorder()
         self.checkpoint = folder / "device-plugins" / "kubelet_internal_checkpoint"
         self.checkpoint.parent.mkdir()
         (folder / "logs" / f"team_pod_{UID}").mkdir(parents=True)
@@ -90,7 +87,7 @@ class Setting:
             pods=None,
             regions=Mock(),
             cdi=None,
-            events=cast("Any", SimpleNamespace(record=self.events.append)),
+            events=self.recorder,
             on_hook_missing=Mock(),
         )
 
@@ -141,7 +138,7 @@ async def test_a_container_starts_while_its_device_has_the_node_that_it_was_allo
     setting.offer(*today)
     if not now:
         await setting.start()
-        assert setting.events == []
+        assert setting.recorder.records == []
         return
     with pytest.raises(NotAllowed) as refused:
         await setting.start()
@@ -150,7 +147,7 @@ async def test_a_container_starts_while_its_device_has_the_node_that_it_was_allo
     assert f'container "main" was allocated /host/dev/{allocated} for 0000-b1-00-0 of' in text
     assert "the device has another node now" in text
     assert "delete the pod" in text
-    (event,) = setting.events
+    (event,) = setting.recorder.records
     assert (event.reason, event.warning) == ("DeviceNodeChanged", True)
     assert (event.object.name, event.object.namespace) == ("pod", "team")
 
