@@ -198,8 +198,9 @@ def step(ledger: Ledger, world: World, now: float) -> Ledger:
         types = _share(world.types.sightings, world.types.problems, ledger.types.known)
     offer = _merge((*fpgas.devices, *types.devices), held, world.problems)
     needs_fpgas = ledger.needs_fpgas and not types.devices
+    busy = _busy_places(world)
     entries = {
-        each.id: _entry(ledger, each, now, is_read=_is_read(world, each))
+        each.id: _entry(ledger, each, now, is_read=_is_read(world, each, busy))
         for each in offer.devices()
     }
     offer = _as_entered(offer, entries)
@@ -452,14 +453,17 @@ def _held_otherwise(
 # 5. Health that doesn't flap ----------------------------------------------------------------------
 
 
-def _is_read(world: World, device: Device) -> bool:
+def _busy_places(world: World) -> frozenset[str]:
+    """The places of the cards that were worked on while they were read."""
+    cards = world.cards.cards if world.cards else ()
+    return frozenset(card.place for card in cards if card.work_key in world.busy)
+
+
+def _is_read(world: World, device: Device, busy: frozenset[str]) -> bool:
     """Whether a reading says something new of a device."""
     if device.type:
         return world.types is not None
-    if world.cards is None:
-        return False
-    busy = (card for card in world.cards.cards if card.work_key in world.busy)
-    return device.place not in {card.place for card in busy}
+    return world.cards is not None and device.place not in busy
 
 
 def _entry(ledger: Ledger, device: Device, now: float, *, is_read: bool) -> Entry:

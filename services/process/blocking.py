@@ -173,6 +173,8 @@ class BlockingCalls:
         at once then. So those that hang delay the rest by `SLOW_SECONDS`, and together the answer
         by the `timeout` more.
         """
+        if not calls:
+            return []
         batch, late = _Batch[T](deque(enumerate(calls))), list[_Job[T]]()
         try:
             await self._wait_in_turn(batch, timeout)
