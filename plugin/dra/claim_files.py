@@ -5,21 +5,24 @@ device of a request comes with its metadata, which is in a file of its own.
 """
 
 import contextlib
+import json
 import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from plugin.dra.book import ClaimEntry, is_uid
-from plugin.dra.metadata import describe_request, path_in_container
+from plugin.dra.claims import ClaimRef
+from plugin.dra.slices import typed_attributes
 from plugin.dra.wants import Kind, Want, require_present
+from plugin.settings import PluginSettings
 from services.devices.allocation import allocate
 from services.devices.cdi import NOTE, ClaimDevice, claim_file, describe_claim
 from services.devices.cdi_files import CdiFolder
-from services.devices.dra import DraDevice
+from services.devices.dra import DRIVER, DraDevice
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.held import is_number, whole_id
 from services.devices.model import Device, DeviceNode
@@ -37,6 +40,13 @@ WRITE_SECONDS: Final = 5.0
 
 METADATA: Final = "metadata"
 """The folder of the files of metadata, below `--state-dir`. It is in memory, as CDI files are."""
+
+IN_CONTAINER: Final = "/var/run/kubernetes.io/dra-device-attributes"
+"""The folder in which containers find them."""
+
+VERSIONS: Final = ("metadata.resource.k8s.io/v1beta1", "metadata.resource.k8s.io/v1alpha1")
+"""Of the format (KEP-5304, `k8s.io/dynamic-resource-allocation/api/metadata`). A file has the same
+object once for each, the newest first; a reader uses the first one that it knows."""
 
 _MODE: Final = 0o644
 _MAX_BYTES: Final = 1 << 20
@@ -64,29 +74,16 @@ class ClaimFile:
 
 
 class CdiClaimFiles:
-    """The CDI files of claims in a folder, and what they name in another.
+    """The CDI files of claims in a folder, and what they name in another one of the same path."""
 
-    `metadata` has the same path on the host; `pool` is the node's name.
-    """
-
-    def __init__(
-        self,
-        folder: Path,
-        metadata: Path,
-        *,
-        pool: str,
-        host_root: str,
-        calls: BlockingCalls,
-        state: NodeState,
-        root: Path,
-    ) -> None:
-        self._folder = folder
-        self._metadata = metadata
-        self._pool = pool
-        self._host_root = host_root
-        self._calls = calls
+    def __init__(self, settings: PluginSettings, state: NodeState, calls: BlockingCalls) -> None:
+        self._folder = settings.claims_dir
+        self._metadata = settings.state_dir / METADATA
+        self._pool = settings.node_name
+        self._host_root = str(settings.host_root)
+        self._root = settings.root
         self._state = state
-        self._root = root
+        self._calls = calls
 
     def describe(self, entry: ClaimEntry) -> ClaimFile:
         """The CDI file of a claim, with the nodes that its devices have now, and its entry as note.
@@ -361,3 +358,25 @@ def _device(want: Want, device: Device) -> Device:
     if want.kind is Kind.DEVELOP:
         return replace(device, nodes=(*device.nodes, DeviceNode(device.id)))
     return device
+
+
+def path_in_container(claim: ClaimRef, pod_claim: str, request: str) -> str:
+    """The path of the file of a request; `pod_claim` as in `AllocatedClaim`."""
+    place = f"resourceclaimtemplates/{pod_claim}" if pod_claim else f"resourceclaims/{claim.name}"
+    return f"{IN_CONTAINER}/{place}/{request}/{DRIVER}-metadata.json"
+
+
+def describe_request(claim: ClaimRef, pod_claim: str, want: Want, *, pool: str) -> bytes:
+    """The file of a request, whose devices are in a pool."""
+    # It doesn't change as long as the claim is prepared, so its generation is the first.
+    metadata = {"name": claim.name, "namespace": claim.namespace, "uid": claim.uid, "generation": 1}
+    devices = [
+        {"driver": DRIVER, "pool": pool, "name": name, "attributes": typed_attributes(attributes)}
+        for name, attributes in zip(want.devices, want.attributes, strict=True)
+    ]
+    content: dict[str, Any] = {"metadata": metadata}
+    if pod_claim:
+        content["podClaimName"] = pod_claim
+    content["requests"] = [{"name": want.reference, "devices": devices}]
+    objects = ({"kind": "DeviceMetadata", "apiVersion": each} | content for each in VERSIONS)
+    return "".join(f"{json.dumps(each)}\n" for each in objects).encode()

@@ -9,7 +9,7 @@ Claims are prepared without any of this, also where the account may not write it
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NoReturn, TypeAlias
 
@@ -18,10 +18,9 @@ import structlog
 
 from plugin.dra.book import ClaimBook, ClaimEntry
 from plugin.dra.claims import ClaimRef
-from plugin.dra.driver import MAX_HEALTH, problems_of
 from plugin.dra.publisher import MANAGER
 from services.containers.pod_source import ApiServerPods
-from services.devices.dra import API_VERSION, CARD, DRIVER
+from services.devices.dra import API_VERSION, CARD, DRIVER, DraDevice
 from services.kube.client import (
     FORBIDDEN,
     NOT_FOUND,
@@ -33,6 +32,7 @@ from services.kube.client import (
     will_pass,
 )
 from services.node.state import NodeState
+from services.node.table import GONE
 from services.process.errors import ClusterError
 from services.process.json import UNREADABLE
 from services.process.outage import Outage
@@ -41,6 +41,9 @@ from services.process.retry import Backoff
 
 SPACING: Final = 0.5
 """Seconds between two rounds, at least."""
+
+MAX_HEALTH: Final = 1000
+"""Bytes of a device's message; the kubelet cuts it at 1024."""
 
 FORBIDDEN_SECONDS: Final = 600.0
 """Between two attempts to report a claim that the account may not report."""
@@ -178,6 +181,27 @@ def without_times(report: dict[str, Any]) -> dict[str, Any]:
     conditions = report.get("conditions") or ()
     kept = [{key: one[key] for key in one.keys() - times} for one in conditions]
     return report | {"conditions": kept}
+
+
+def problems_of(
+    devices: Mapping[str, DraDevice], entries: Iterable[ClaimEntry]
+) -> dict[str, tuple[Problem, ...]]:
+    """Why each device that is here, or that a claim has, isn't healthy; empty if it is."""
+    problems = {name: each.device.reasons for name, each in devices.items()}
+    for entry in entries:
+        for name, claims in entry.devices():
+            if name not in devices:
+                # Its device type may have another name now: the hardware is what counts.
+                same = [
+                    each for each in devices.values() if not each.device.claims.isdisjoint(claims)
+                ]
+                problems[name] = same[0].device.reasons if same else (_gone(name, entry.claim),)
+    return problems
+
+
+def _gone(name: str, claim: ClaimRef) -> Problem:
+    # A kubelet that hears nothing of a device shows it as healthy for 30 s, then as unknown.
+    return Problem(GONE, f"{claim} has {name}, and the node no longer has it")
 
 
 def device_reports(

@@ -1,31 +1,66 @@
-"""The calls of the kubelet: preparing claims, taking them back, and the health of devices."""
+"""The driver as the kubelet sees it: two sockets, on which it registers and serves claims.
+
+One socket is the driver's own, the other one is where the kubelet finds it. A kubelet that restarts
+finds them again by itself; a socket that was deleted is made again.
+"""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Final, TypeVar
 
 import grpc.aio
 import structlog
+from prometheus_client import CollectorRegistry, Histogram
 
-from plugin.dra.book import ClaimBook, ClaimEntry
+from plugin.dra.book import ClaimBook
 from plugin.dra.claim_files import GivenDevice
+from plugin.dra.claim_reports import MAX_HEALTH, problems_of
 from plugin.dra.claims import ClaimRef
-from plugin.dra.metrics import DraMetrics
 from plugin.dra.preparation import Preparation
-from services.devices.dra import DraDevice
+from plugin.dra.publisher import SlicePublisher
+from plugin.settings import PluginSettings
+from services.devices.dra import DRIVER
 from services.kubelet import dra_health_pb2 as health
 from services.kubelet import dra_pb2 as pb
+from services.kubelet import pluginregistration_pb2 as registration
 from services.kubelet.dra_health_pb2_grpc import (
     DRAResourceHealthServicer,
     add_DRAResourceHealthServicer_to_server,
 )
 from services.kubelet.dra_pb2_grpc import DRAPluginServicer, add_DRAPluginServicer_to_server
+from services.kubelet.pluginregistration_pb2_grpc import (
+    RegistrationServicer,
+    add_RegistrationServicer_to_server,
+)
+from services.kubelet.sockets import (
+    Identity,
+    address,
+    dra_registration,
+    dra_socket,
+    identify,
+    listen,
+)
+from services.node.kept_files import Kept, KeptFiles
+from services.node.metrics import new_counter
 from services.node.state import NodeState
-from services.node.table import GONE
-from services.process.errors import AccelbindError, InvalidInput
+from services.process.errors import AccelbindError, InvalidInput, KubeletError
+from services.process.files import MISSING, remove_any
+from services.process.outage import Outage
 from services.process.problem import Problem
 from services.process.text import plain
+
+VERSIONS: Final = ("v1.DRAPlugin", "v1alpha1.DRAResourceHealth")
+"""The kubelet uses the first one that it knows."""
+
+CHECK_SECONDS: Final = 1.0
+"""Between two checks that the sockets are there, and two attempts to make them."""
+
+DRAIN_SECONDS: Final = 45.0
+"""For calls that are running when the driver ends."""
 
 HEALTH_SECONDS: Final = 10.0
 """Between two messages about health, unless it changes."""
@@ -33,63 +68,196 @@ HEALTH_TIMEOUT: Final = 30
 """Seconds without news after which the kubelet counts a device as unknown."""
 MAX_ERROR: Final = 900
 """Characters of an error: it becomes an Event."""
-MAX_HEALTH: Final = 1000
-"""Bytes of a device's message; the kubelet cuts it at 1024."""
+
+_PREPARE_BUCKETS: Final = (0.01, 0.05, 0.25, 1.0, 5.0, 20.0, 40.0)
 
 T = TypeVar("T")
 
 log = structlog.get_logger(component="dra")
 
 
-def problems_of(
-    devices: Mapping[str, DraDevice], entries: Iterable[ClaimEntry]
-) -> dict[str, tuple[Problem, ...]]:
-    """Why each device that is here, or that a claim has, isn't healthy; empty if it is."""
-    problems = {name: each.device.reasons for name, each in devices.items()}
-    for entry in entries:
-        for name, claims in entry.devices():
-            if name not in devices:
-                # Its device type may have another name now: the hardware is what counts.
-                same = [
-                    each for each in devices.values() if not each.device.claims.isdisjoint(claims)
-                ]
-                problems[name] = same[0].device.reasons if same else (_gone(name, entry.claim),)
-    return problems
+class DraMetrics:
+    """Counts and measurements of the driver; `services.node.metrics` has devices and cards."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.prepared = new_counter(
+            registry,
+            "claims_prepared",
+            "Claims that the kubelet wanted prepared, by outcome (prepared, refused, failed).",
+            ("outcome",),
+            known=("prepared", "refused", "failed"),
+        )
+        self.prepare_seconds = Histogram(
+            "accelbind_claim_prepare_seconds",
+            "Seconds that preparing a claim takes, until the kubelet is answered.",
+            buckets=_PREPARE_BUCKETS,
+            registry=registry,
+        )
+        self.unprepared = new_counter(
+            registry,
+            "claims_unprepared",
+            "Claims that were given back, by outcome (unprepared, failed; leftover: the kubelet had"
+            " forgotten it, and nobody used it any more).",
+            ("outcome",),
+            known=("unprepared", "failed", "leftover"),
+        )
+        self.registrations = new_counter(
+            registry,
+            "driver_registrations",
+            "Answers of the kubelet to the registration of the DRA driver, by outcome (ok,"
+            " failed).",
+            ("outcome",),
+            known=("ok", "failed"),
+        )
+        self.slice_writes = new_counter(
+            registry,
+            "slice_writes",
+            "Writes of ResourceSlices, by outcome (created, updated, deleted, failed).",
+            ("outcome",),
+            known=("created", "updated", "deleted", "failed"),
+        )
 
 
-def _gone(name: str, claim: ClaimRef) -> Problem:
-    # A kubelet that hears nothing of a device shows it as healthy for 30 s, then as unknown.
-    return Problem(GONE, f"{claim} has {name}, and the node no longer has it")
+class DraServer(RegistrationServicer, DRAPluginServicer, DRAResourceHealthServicer):
+    """Serves a node's claims to its kubelet, whose `plugins_registry` may be missing for now.
 
+    The publisher begins once the kubelet has accepted the driver.
 
-class ClaimService(DRAPluginServicer, DRAResourceHealthServicer):
-    """Serves the kubelet on the driver's socket; `pool` is the node's name."""
+    Raises:
+        KubeletError: The path of the kubelet's folder is too long for sockets in it.
+    """
 
     def __init__(
         self,
+        settings: PluginSettings,
         preparation: Preparation,
-        state: NodeState,
         book: ClaimBook,
+        state: NodeState,
+        publisher: SlicePublisher,
         *,
-        pool: str,
+        kept: KeptFiles,
         metrics: DraMetrics,
     ) -> None:
+        self.endpoint = dra_socket(settings.kubelet_dir, DRIVER)
+        self.socket = dra_registration(settings.kubelet_dir, DRIVER)
+        self._hidden = self.socket.with_name(f".{self.socket.name}")
+        self.is_registered = False
+        """Whether the kubelet has accepted the driver since the sockets were made."""
+        self._pool = settings.node_name
         self._preparation = preparation
-        self._state = state
         self._book = book
-        self._pool = pool
+        self._state = state
+        self._publisher = publisher
+        self._kept = kept
         self._metrics = metrics
+        self._outage = Outage(log, "the driver is not registered", "the driver is registered")
+        # Both raise now what would otherwise be tried again for ever.
+        address(self.endpoint)
+        address(self._hidden)
 
-    def add_to(self, server: grpc.aio.Server) -> None:
-        """Serve on a server, also after another one was ended."""
+    @property
+    def error(self) -> str:
+        """Why the driver is not registered; empty if it is."""
+        return self._outage.reason or ("" if self.is_registered else "waiting for the kubelet")
+
+    # The sockets
+
+    async def serve_forever(self) -> None:
+        """Serve until cancelled; then finish calls that are running, and remove the sockets."""
+        while True:
+            try:
+                async with self._sockets() as files:
+                    gone = await _until_gone(files)
+                self._kept.restored(Kept.SOCKET, gone, MISSING)
+            except KubeletError as error:
+                self._outage.failed(str(error))
+                await asyncio.sleep(CHECK_SECONDS)
+
+    @asynccontextmanager
+    async def _sockets(self) -> AsyncIterator[dict[Path, Identity | None]]:
+        """The identities of both sockets, while a server serves all its services on each."""
+        server = grpc.aio.server()
         self._preparation.ends = False
         add_DRAPluginServicer_to_server(self, server)
         add_DRAResourceHealthServicer_to_server(self, server)
+        add_RegistrationServicer_to_server(self, server)
+        self._make_folders()
+        try:
+            listen(server, self.endpoint)
+            listen(server, self._hidden)
+            await server.start()
+            # The kubelet calls what appears in the folder within a second, and doesn't wait long
+            # (`pkg/kubelet/pluginmanager`). It ignores names that start with a dot.
+            self._hidden.replace(self.socket)
+            files = {path: identify(path) for path in (self.endpoint, self.socket)}
+            try:
+                yield files
+            finally:
+                self.is_registered = False
+                self._end_calls()
+                await server.stop(DRAIN_SECONDS)
+                # Not before: 30 s after its connection is gone, the kubelet deletes the driver's
+                # slices, unless another process serves. gRPC removes what has the name that it has
+                # bound, and that isn't this one.
+                for path, identity in files.items():
+                    if identify(path) == identity:
+                        # An error here would take the place of the cancellation.
+                        with contextlib.suppress(OSError):
+                            path.unlink()
+        except OSError as error:
+            raise KubeletError(f"can't serve on {self.socket}: {error.strerror}") from error
+        finally:
+            await server.stop(0)
 
-    def end(self) -> None:
-        """End the streams, which would go on for ever, and calls that wait for a device."""
+    def _make_folders(self) -> None:
+        try:
+            self.endpoint.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+            # Of a driver that was killed: the node's lock is ours, so none serves there.
+            for path in (self.endpoint, self.socket, self._hidden):
+                remove_any(path)
+        except OSError as error:
+            raise KubeletError(f"{error.filename}: {error.strerror}") from error
+
+    def _end_calls(self) -> None:
+        """End streams, which would keep the server from stopping, and waits for a device."""
         self._preparation.ends = True
         self._state.steps.request()
+
+    # The registration
+
+    async def GetInfo(  # noqa: N802 - the protocol's name
+        self,
+        request: registration.InfoRequest,  # noqa: ARG002 - the protocol's
+        context: grpc.aio.ServicerContext[  # noqa: ARG002 - the protocol's
+            registration.InfoRequest, registration.PluginInfo
+        ],
+    ) -> registration.PluginInfo:
+        """Which driver this is, and where it serves."""
+        return registration.PluginInfo(
+            type="DRAPlugin",
+            name=DRIVER,
+            endpoint=str(self.endpoint),
+            supported_versions=VERSIONS,
+        )
+
+    async def NotifyRegistrationStatus(  # noqa: N802 - the protocol's name
+        self,
+        request: registration.RegistrationStatus,
+        context: grpc.aio.ServicerContext[  # noqa: ARG002 - the protocol's
+            registration.RegistrationStatus, registration.RegistrationStatusResponse
+        ],
+    ) -> registration.RegistrationStatusResponse:
+        """Whether the kubelet accepts the driver."""
+        self.is_registered = request.plugin_registered
+        error = "" if self.is_registered else request.error or "the kubelet gives no reason"
+        self._outage.update(error)
+        self._metrics.registrations.labels("failed" if error else "ok").inc()
+        if not error:
+            log.info("registered with the kubelet", driver=DRIVER)
+            self._publisher.confirm()
+        return registration.RegistrationStatusResponse()
+
+    # Claims
 
     async def NodePrepareResources(  # noqa: N802 - the protocol's name
         self,
@@ -181,6 +349,15 @@ class ClaimService(DRAPluginServicer, DRAResourceHealthServicer):
         except AccelbindError as error:
             log.warning("claim not unprepared", claim=str(claim), uid=claim.uid, reason=str(error))
             raise
+
+
+async def _until_gone(files: Mapping[Path, Identity | None]) -> Path:
+    """Wait until a file is lost, and return its path."""
+    while True:
+        for path, identity in files.items():
+            if identify(path) != identity:
+                return path
+        await asyncio.sleep(CHECK_SECONDS)
 
 
 async def _each(

@@ -20,6 +20,7 @@ from typing import Final
 
 import structlog
 
+from plugin.settings import PluginSettings
 from services.containers.holders import FPGA_RESOURCES
 from services.devices.model import Device
 from services.kubelet.checkpoint import KubeletFiles
@@ -29,6 +30,7 @@ from services.node.device_list import DeviceListServer
 from services.node.kubelet_folder import KubeletFolder
 from services.node.registration import ResourceSet
 from services.node.state import NodeState
+from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError, KubeletError
 from services.process.outage import Outage
 
@@ -49,14 +51,14 @@ class LeftoverResources:
 
     def __init__(
         self,
+        settings: PluginSettings,
         folder: KubeletFolder,
-        kubelet_dir: Path,
-        files: KubeletFiles,
+        calls: BlockingCalls,
         state: NodeState,
     ) -> None:
         self._folder = folder
-        self._pod_resources = pod_resources_socket(kubelet_dir)
-        self._files = files
+        self._pod_resources = pod_resources_socket(settings.kubelet_dir)
+        self._files = KubeletFiles(settings.kubelet_dir, settings.pod_logs_dir, calls)
         self._state = state
         self._left: frozenset[str] = frozenset()
         self._withdrawn: dict[str, Identity | None] = {}

@@ -17,8 +17,8 @@ The kubelet retries after an error or a crash, and the steps that were made cost
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -27,22 +27,23 @@ import structlog
 from plugin.dra.book import ClaimBook, ClaimEntry
 from plugin.dra.claim_files import CdiClaimFiles, GivenDevice
 from plugin.dra.claims import AllocatedClaim, ClaimRef, read_claim
-from plugin.dra.contents import require_regions
 from plugin.dra.wants import (
     Kind,
     MappingsNeeded,
     Want,
     decide,
     located,
+    require_regions,
     require_unchanged,
 )
+from plugin.settings import PluginSettings
 from services.containers.holders import HolderReader
-from services.containers.permission import Enforce
 from services.containers.pod_source import ApiServerPods
 from services.containers.wanted import StartingPod, confirm_pod
 from services.devices.dra import held_by_plugin
 from services.kube.client import is_outage, will_pass
-from services.node.regions import Readiness, RegionProgramming
+from services.kube.events import EventRecorder
+from services.node.regions import RegionProgramming, record_programming
 from services.node.state import NodeState
 from services.process.errors import (
     AccelbindError,
@@ -68,42 +69,42 @@ POLL_SECONDS: Final = 0.25
 log = structlog.get_logger(component="dra")
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """Facts of the node and the cluster that preparing a claim needs."""
-
-    node_name: str
-    source: ApiServerPods
-    state: NodeState
-    """The node's devices; nothing is prepared before the first scan."""
-    plugin: HolderReader
-    """Which pods still have devices from the device plugin."""
-    enforce: Enforce
-    programs: bool
-    """Whether functions are programmed, or only verified."""
-
-
 class Preparation:
     """Prepares claims.
 
-    The node is scanned when devices are taken or given back. `report` gets a claim and what was
-    programmed for it, or why that failed.
+    The node is scanned when devices are taken or given back.
+
+    Args:
+        settings: Of the process.
+        book: The claims on this node.
+        regions: Makes its regions ready.
+        files: The files of claims.
+        state: The node's devices; nothing is prepared before the first scan.
+        source: The API server.
+        plugin: Which pods still have devices from the device plugin.
+        events: Of pods for which functions are programmed.
     """
 
     def __init__(
         self,
+        settings: PluginSettings,
         book: ClaimBook,
         regions: RegionProgramming,
         files: CdiClaimFiles,
-        around: Surroundings,
+        state: NodeState,
         *,
-        report: Callable[[AllocatedClaim, Readiness | AccelbindError], None],
+        source: ApiServerPods,
+        plugin: HolderReader,
+        events: EventRecorder,
     ) -> None:
+        self._settings = settings
         self._book = book
         self._regions = regions
         self._files = files
-        self._around = around
-        self._report = report
+        self._state = state
+        self._source = source
+        self._plugin = plugin
+        self._events = events
         self._running: dict[str, _Work] = {}
         self._locks = WeakValueDictionary[str, asyncio.Lock]()
         """For the work on each claim, by UID."""
@@ -152,7 +153,7 @@ class Preparation:
             await self._files.remove(claim.uid)
             self._book.remove(claim.uid)  # last: until then a retry finds what is left
         log.info("claim unprepared", claim=str(claim), uid=claim.uid)
-        self._around.state.rescan.request()
+        self._state.rescan.request()
 
     async def end_leftover(self, entry: ClaimEntry) -> bool:
         """Take back a claim that nobody uses, unless something has happened to it meanwhile."""
@@ -166,7 +167,7 @@ class Preparation:
             self._book.remove(uid)
         text = "a claim that nobody knows and uses was given back"
         log.warning(text, claim=str(entry.claim), uid=uid)
-        self._around.state.rescan.request()
+        self._state.rescan.request()
         return True
 
     def is_worked_on(self, uid: str) -> bool:
@@ -184,7 +185,7 @@ class Preparation:
     def commit(self, ref: ClaimRef, wants: tuple[Want, ...], file: bytes) -> None:
         """Note that a claim is prepared, and that its file is there."""
         self._book.commit(ref, wants, file.decode())
-        self._around.state.rescan.request()
+        self._state.rescan.request()
 
     def _begin(self, claim: ClaimRef) -> "_Work":
         work = self._running[claim.uid] = _Work()
@@ -234,7 +235,7 @@ class Preparation:
         """The answer to a claim that was committed; None if its functions aren't there."""
         # A kubelet that was restarted asks again. Containers may run, so what was committed counts,
         # also while the API server is away.
-        wants = located(known.wants, self._around.state.ledger.by_name)
+        wants = located(known.wants, self._state.ledger.by_name)
         if not await self._are_ready(wants):
             return None
         try:
@@ -249,25 +250,24 @@ class Preparation:
     # 1. check
 
     async def _read(self, ref: ClaimRef) -> AllocatedClaim:
-        body = await self._around.source.get_claim(ref.namespace, ref.name)
-        return read_claim(body, ref, pool=self._around.node_name)
+        body = await self._source.get_claim(ref.namespace, ref.name)
+        return read_claim(body, ref, pool=self._settings.node_name)
 
     async def _check(self, claim: AllocatedClaim) -> tuple[Want, ...]:
-        source, enforce = self._around.source, self._around.enforce
-        devices = self._around.state.ledger.by_name
+        devices, enforce = self._state.ledger.by_name, self._settings.enforce_mappings
         owner = await self._owner(claim)
         try:
             return decide(claim, devices, owner=owner, mappings=None, enforce=enforce)
         except MappingsNeeded:
-            mappings = await source.mappings(claim.ref.namespace)
+            mappings = await self._source.mappings(claim.ref.namespace)
         return decide(claim, devices, owner=owner, mappings=mappings, enforce=enforce)
 
     async def _owner(self, claim: AllocatedClaim) -> StartingPod | None:
         ref = claim.owner
         if ref is None:
             return None
-        body = await self._around.source.get_pod(ref.namespace, ref.name)
-        return confirm_pod(body, ref, node=self._around.node_name)
+        body = await self._source.get_pod(ref.namespace, ref.name)
+        return confirm_pod(body, ref, node=self._settings.node_name)
 
     # 2. reserve
 
@@ -281,7 +281,7 @@ class Preparation:
                 if not holders:
                     pods = tuple(each.uid for each in claim.pods if each.uid)
                     self._book.reserve(claim.ref, wants, pods, claim.pod_claim)
-                    self._around.state.rescan.request()
+                    self._state.rescan.request()
                     return
             work.step = f"others still have {listing(holders[:8])}"
             if self.ends:  # they can't be taken back until the next one serves
@@ -296,7 +296,7 @@ class Preparation:
                 own.update({device: share.amount for device, share in want.parts()})
         if not own:
             return []
-        holders, devices = await self._around.plugin.read(), self._around.state.ledger.by_name
+        holders, devices = await self._plugin.read(), self._state.ledger.by_name
         plugin = own.keys() & held_by_plugin(devices.values(), holders.keys())
         others = self._book.others(ref.uid, own, devices)
         return [
@@ -318,7 +318,8 @@ class Preparation:
             # What a call that gave up has left at work may yet change the content.
             await self._regions.settle(want.ids)
         if want.interface_id:
-            require_regions(want, await self._regions.read())
+            found = await self._regions.read()
+            require_regions(want, found.regions, found.contents)
         if want.kind is Kind.PROGRAM:
             await self._program(claim, want)
         elif want.kind is Kind.DEVELOP:
@@ -326,25 +327,26 @@ class Preparation:
             await self._regions.empty(want.ids)
 
     async def _program(self, claim: AllocatedClaim, want: Want) -> None:
-        if not self._around.programs:
+        if not self._settings.programs:
             await self._regions.verify(want.wanted, want.ids)
             return
+        record = partial(record_programming, self._events, claim.pod, str(claim.ref))
         try:
-            done = await self._regions.prepare(want.wanted, want.ids)
+            record(await self._regions.prepare(want.wanted, want.ids))
         except DeviceHung as error:
             late = DeviceHung(f"{error}; the work goes on, and {RETRIES}")
-            self._report(claim, late)
+            record(late)
             raise late from error
         except AccelbindError as error:
-            self._report(claim, error)
+            record(error)
             raise
-        self._report(claim, done)
 
     async def _are_ready(self, wants: tuple[Want, ...]) -> bool:
         """Whether the regions of a committed claim still carry its functions."""
         for want in wants:
             if want.interface_id:
-                require_regions(want, await self._regions.read())
+                found = await self._regions.read()
+                require_regions(want, found.regions, found.contents)
             if want.kind is Kind.PROGRAM and not await self._regions.is_ready(
                 want.wanted, want.ids
             ):

@@ -111,10 +111,10 @@ class SlicePublisher:
         self,
         connection: ClusterClient,
         node: str,
-        *,
         state: NodeState,
         regions: ReadsContents,
         book: ClaimBook,
+        *,
         writes: Counter,
         timing: WatchTiming = USUAL_TIMING,
     ) -> None:

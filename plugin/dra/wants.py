@@ -32,8 +32,9 @@ from services.containers.wanted import (
     single_wanted,
 )
 from services.devices.allocation import require_distinct_paths
-from services.devices.dra import CONTENT, PROGRAM_DIGITS, Attributes, DraDevice
-from services.devices.model import Device, PluginMode, Value
+from services.devices.dra import CONTENT, PROGRAM_DIGITS, Attributes, DraDevice, fpga_name
+from services.devices.health import unusable
+from services.devices.model import Contents, Device, PluginMode, Value
 from services.mappings.index import NamespaceMappings
 from services.mappings.model import Mapping as Named
 from services.mappings.model import Mode
@@ -46,6 +47,7 @@ from services.process.errors import (
     NotMapped,
 )
 from services.process.text import listing, plain, quote
+from services.programming.assignment import Region
 
 
 class Kind(StrEnum):
@@ -167,6 +169,43 @@ def require_unchanged(wants: Iterable[Want], claim: AllocatedClaim) -> None:
             f"{claim.ref} was allocated other devices meanwhile, and still has {listing(old)} on"
             " this node: delete its pods; if no container uses the claim any more:"
             f" accelbind dra release {claim.ref.uid}"
+        )
+
+
+def require_regions(want: Want, regions: Mapping[str, Region], contents: Contents) -> None:
+    """Refuse a claim whose regions are those of other cards, or lack what isn't programmed."""
+    for name, key in zip(want.devices, want.ids, strict=True):
+        region = regions.get(key)
+        # A driver that is loaded again may number its regions otherwise; `locate` follows.
+        address = region.card.address if region else ""
+        if address and fpga_name(address) != name:
+            raise ExternalFailure(
+                f"{want.who}: {plain(key)} is on card {address} now, and {name} isn't:"
+                " Kubernetes retries"
+            )
+        if want.kind is not Kind.NEVER:
+            continue
+        if region is None or not region.ports:
+            raise ExternalFailure(f"{plain(name)} ({plain(key)}) is gone or can't be read")
+        _require_there(want, name, region, contents)
+
+
+def _require_there(want: Want, name: str, region: Region, contents: Contents) -> None:
+    function = want.functions[0]
+    for port in region.ports:
+        if disabled := unusable(port):
+            raise ExternalFailure(f"{want.who}: {disabled}")
+        programmed = contents.get(port.name)
+        if programmed == "":
+            content = "nothing that is known, since programming it has not succeeded"
+        elif function in (port.afu_id, programmed):  # only our record tells OpenCL programs apart
+            continue
+        else:
+            content = f"AFU {plain(port.afu_id, 48)}" if port.afu_id else "no known function"
+        raise NotAllowed(
+            f"{want.who}: {name} has {content} in {port.name}, and not AFU {function}, which"
+            " its class wants there without programming: delete the pod; a new one gets"
+            " another device"
         )
 
 

@@ -7,15 +7,16 @@ from pathlib import Path
 from typing import Final, cast
 
 from plugin.dra.book import FOLDER, ClaimBook
-from plugin.dra.claim_files import METADATA, CdiClaimFiles
+from plugin.dra.claim_files import CdiClaimFiles
 from plugin.dra.claim_reports import ClaimReports
 from plugin.dra.claims import ClaimRef
-from plugin.dra.preparation import Preparation, Surroundings
+from plugin.dra.preparation import Preparation
+from plugin.settings import Api, PluginSettings, Programming
 from services.containers.holders import Holders
-from services.containers.permission import Enforce
 from services.containers.pod_source import ApiServerPods
 from services.devices.dra import API_VERSION, DRIVER
 from services.kube.client import ClusterClient
+from services.kube.events import EventRecorder
 from services.kube.objects import NamedObject, create_object, replace_object
 from services.node.regions import RegionProgramming
 from services.node.state import NodeState
@@ -29,27 +30,34 @@ _REQUEST: Final = "npu"
 class NodeClaims:
     """The claims of a node, each with a device of its own."""
 
-    def __init__(self, node: str, client: ClusterClient, folder: Path, state: NodeState) -> None:
+    def __init__(
+        self,
+        node: str,
+        client: ClusterClient,
+        folder: Path,
+        state: NodeState,
+        events: EventRecorder,
+    ) -> None:
+        settings = PluginSettings(
+            node_name=node,
+            api=Api.DRA,
+            programming=Programming.NONE,
+            root=folder,
+            host_root=Path("/"),
+            state_dir=folder,
+            cdi_dir=folder / "cdi",
+        )
         self.book = ClaimBook(folder / FOLDER)
         self.reports = ClaimReports(client, self.book, state, pool=node)
-        self._node = node
-        files = CdiClaimFiles(
-            folder / "cdi",
-            folder / METADATA,
-            pool=node,
-            host_root="/",
-            calls=BlockingCalls(),
-            state=state,
-            root=folder,
-        )
         self._preparation = Preparation(
+            settings,
             self.book,
             cast("RegionProgramming", None),  # no device of a fleet has regions
-            files,
-            Surroundings(
-                node, ApiServerPods(client), state, _NoPods(), Enforce.AUTO, programs=False
-            ),
-            report=lambda _claim, _done: None,
+            CdiClaimFiles(settings, state, BlockingCalls()),
+            state,
+            source=ApiServerPods(client),
+            plugin=_NoPods(),
+            events=events,
         )
 
     async def prepare(self, claims: Iterable[ClaimRef]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 
 from plugin.dra.claims import ClaimRef
-from plugin.dra.metrics import DraMetrics
+from plugin.dra.driver import DraMetrics
 from plugin.dra.publisher import SlicePublisher
 from services.devices.model import Contents, Device, Inventory, PluginMode, Sighting, TypesReading
 from services.kube.events import EventRecorder
@@ -54,13 +54,13 @@ class Node:
         self._discovery = Discovery(state, self, events, interval=5.0)
         loops = [events.write_forever()]
         if self._dra:
-            self.claims = NodeClaims(self.name, self.client, self._folder, state)
+            self.claims = NodeClaims(self.name, self.client, self._folder, state, events)
             self.publisher = SlicePublisher(
                 self.client,
                 self.name,
-                state=state,
-                regions=self,
-                book=self.claims.book,
+                state,
+                self,
+                self.claims.book,
                 writes=DraMetrics(registry).slice_writes,
             )
             loops += [loop for _, loop in self.publisher.loops()]

@@ -8,15 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from plugin.dra.book import ClaimBook
-from plugin.dra.claim_files import CdiClaimFiles
 from plugin.dra.face import DraDriver
-from plugin.dra.preparation import Preparation, Surroundings
 from plugin.process import Plugin
 from plugin.settings import Api
 from services.containers.holders import Holders
-from services.containers.permission import Enforce
-from services.containers.pod_source import ApiServerPods
 from services.devices.dra import DRIVER, DraDevice, fpga_name
 from services.devices.model import PluginMode
 from services.kubelet import dra_pb2 as pb
@@ -26,7 +21,6 @@ from services.kubelet.pluginregistration_pb2_grpc import RegistrationStub
 from services.kubelet.sockets import dial
 from services.names import dra_name
 from services.node.ledger import Rules
-from services.node.regions import RegionProgramming
 from services.node.state import NodeState
 from simulator.apiserver.standin import ApiServerStandIn
 from simulator.cards import NLB0, CardSpec, Rack
@@ -73,21 +67,6 @@ class NoPods:
 
     async def current(self) -> Holders:
         return self.holders
-
-
-def preparation(
-    book: ClaimBook,
-    regions: RegionProgramming,
-    files: CdiClaimFiles,
-    source: ApiServerPods,
-    *,
-    devices: Mapping[str, DraDevice],
-    enforce: Enforce,
-) -> Preparation:
-    """What prepares claims on a node without pods of the device plugin."""
-
-    around = Surroundings("n1", source, Known(devices), NoPods(), enforce, programs=True)
-    return Preparation(book, regions, files, around, report=lambda _claim, _done: None)
 
 
 def claim(

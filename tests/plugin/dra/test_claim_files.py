@@ -13,6 +13,7 @@ from services.devices.model import Device, DeviceNode
 from services.process.blocking import BlockingCalls
 from services.process.errors import NotAllowed
 from tests.plugin.dra.support import Known
+from tests.plugin.support import settings
 
 RESOURCE = "device.accelbind.dev/ve"
 
@@ -80,15 +81,8 @@ def test_a_file_with_the_node_of_another_device_is_refused(
     tmp_path: Path, path: str, host_path: str, foreign: str
 ) -> None:
     other = Device("b", RESOURCE, type="ve", nodes=(DeviceNode("ve1"),))
-    files = CdiClaimFiles(
-        tmp_path,
-        tmp_path / "metadata",
-        pool="n1",
-        host_root="/host",
-        calls=BlockingCalls(),
-        state=Known({"b": DraDevice("b", other, {})}),
-        root=Path("/"),
-    )
+    known = Known({"b": DraDevice("b", other, {})})
+    files = CdiClaimFiles(settings(tmp_path, root="/", host_root="/host"), known, BlockingCalls())
     node = {"path": path, "hostPath": host_path}
     content = json.dumps({"devices": [{"containerEdits": {"deviceNodes": [node]}}]}).encode()
     own = Want("one", Kind.PLAIN, ("a",), ("a",), (("1:3",),), RESOURCE, RESOURCE)

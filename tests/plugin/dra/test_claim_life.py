@@ -25,22 +25,25 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from prometheus_client import Counter
 
 from plugin.dra.book import ClaimBook, ClaimEntry
 from plugin.dra.claim_files import CdiClaimFiles, ClaimFile
 from plugin.dra.claims import ClaimRef
+from plugin.dra.preparation import Preparation
 from plugin.dra.wants import Want
-from services.containers.permission import Enforce
 from services.containers.pod_source import ApiServerPods
 from services.containers.wanted import WantedFunctions
 from services.devices.dra import DraDevice
 from services.devices.model import Device, Inventory
+from services.kube.events import EventRecorder
 from services.mappings.index import NamespaceMappings, build_namespace
 from services.mappings.model import read_entry
 from services.node.regions import Readiness, RegionContents, RegionProgramming
 from services.process.errors import AccelbindError
 from services.programming.assignment import Region, regions_of
-from tests.plugin.dra.support import claim, config, preparation, result
+from tests.plugin.dra.support import Known, NoPods, claim, config, result
+from tests.plugin.support import settings as node_settings
 from tests.services.building import function
 from tests.services.cards import INTERFACE, NLB0, NLB3, REGION, card, port
 from tests.support import soaking
@@ -281,6 +284,11 @@ ALL_DEVICES = {
 }
 
 
+NO_EVENTS = EventRecorder(
+    None, component="", host="", results=Counter("events", "Of this test", registry=None)
+)
+
+
 class ClaimLife(RuleBasedStateMachine):
     """A node whose driver, kubelet and users do what they like."""
 
@@ -312,9 +320,15 @@ class ClaimLife(RuleBasedStateMachine):
         self.book = KillableBook(self.folder / "claims", self.folder / "boot")
         self.book.fuse = self.fuse
         self.regions = ModelRegions(self.hardware, self.fuse)
-        api, files = ModelApi(self.hardware), ModelFiles(self.hardware, self.fuse)
-        self.driver = preparation(
-            self.book, self.regions, files, api, devices=ALL_DEVICES, enforce=Enforce.NEVER
+        self.driver = Preparation(
+            node_settings(self.folder, enforce_mappings="never"),
+            self.book,
+            self.regions,
+            ModelFiles(self.hardware, self.fuse),
+            Known(ALL_DEVICES),
+            source=ModelApi(self.hardware),
+            plugin=NoPods(),
+            events=NO_EVENTS,
         )
 
     def kill(self) -> None:

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from plugin.dra.book import ClaimEntry
+from plugin.dra.claim_reports import problems_of
 from plugin.dra.claims import ClaimRef
-from plugin.dra.driver import HEALTH_SECONDS, problems_of
+from plugin.dra.driver import HEALTH_SECONDS
 from plugin.dra.wants import Kind, Want
 from services.devices.dra import DraDevice, fpga_name
 from services.devices.model import Device
@@ -50,7 +51,7 @@ async def test_it_registers_as_the_kubelet_expects(bed: Bed, fpga: str) -> None:
         assert (info.type, info.name) == ("DRAPlugin", "accelbind.dev")
         assert info.endpoint == str(endpoint)
         assert info.supported_versions[0] == "v1.DRAPlugin"
-        assert parts(dra).registration.error == ""
+        assert parts(dra).driver.error == ""
         assert fpga in parts(dra).state.ledger.by_name
         assert '"source":"dra"' in str((await dra.probes.devices())[1])
     assert list((bed.folder / "k/plugins_registry").iterdir()) == []
@@ -59,15 +60,15 @@ async def test_it_registers_as_the_kubelet_expects(bed: Bed, fpga: str) -> None:
 
 async def test_a_deleted_socket_is_made_again(bed: Bed) -> None:
     async with bed.running() as dra:
-        registration = parts(dra).registration
+        driver = parts(dra).driver
         await bed.register()
-        registration.socket.unlink()
-        await eventually_async(registration.socket.exists)
-        assert registration.error
+        driver.socket.unlink()
+        await eventually_async(driver.socket.exists)
+        assert driver.error
         await bed.register(accept=False)
-        assert registration.error == "no"
+        assert driver.error == "no"
         await bed.register()
-        assert registration.error == ""
+        assert driver.error == ""
 
 
 async def test_health_that_changes_while_it_is_sent_is_sent_again(bed: Bed) -> None:
@@ -92,7 +93,7 @@ async def test_a_device_that_is_unplugged_under_a_claim_is_unhealthy_until_it_is
     request = health.NodeWatchResourcesRequest()
     async with bed.running() as dra:
         await bed.ready(each)
-        async with dial(parts(dra).registration.endpoint) as channel:
+        async with dial(parts(dra).driver.endpoint) as channel:
             stream = aiter(DRAResourceHealthStub(channel).NodeWatchResources(request, timeout=60))
             assert healths(await anext(stream)) == {name: (health.HEALTHY, "")}
             bed.rack.remove_card(address)

@@ -1,5 +1,6 @@
 """Claims that the kubelet has forgotten: their devices aren't free, until nobody uses them."""
 
+import itertools
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -10,7 +11,7 @@ import grpc.aio
 import pytest
 from prometheus_client import generate_latest
 
-from plugin.dra import claim_use
+from plugin.dra import leftover_claims
 from plugin.dra.leftover_claims import UNUSED_SECONDS
 from plugin.process import Plugin
 from services.containers.cgroups import pods_with_cgroup
@@ -97,13 +98,13 @@ def events(bed: Bed) -> list[str]:
 ROUND = UNUSED_SECONDS / 2
 
 
+NOW = itertools.count(step=int(ROUND))
+
+
 async def observed(dra: Plugin, seconds: float = UNUSED_SECONDS + ROUND) -> None:
     """Have leftover claims observed for so long."""
-    leftovers, start = parts(dra).leftover_claims, parts(dra).leftover_claims.clock()
-    for number in range(int(seconds / ROUND) + 1):
-        leftovers.clock = lambda now=start + number * ROUND: now  # type: ignore[misc]
-        for entry in await leftovers.unused():
-            await parts(dra).end_leftover(entry)
+    for _ in range(int(seconds / ROUND) + 1):
+        await parts(dra).leftover_claims.run_once(parts(dra).preparation, next(NOW))
 
 
 async def test_a_claim_that_only_the_driver_knows_is_withheld_and_ends(
@@ -224,7 +225,7 @@ async def in_use(how: str, bed: Bed, kubelet: Kubelet, fpga: str) -> AsyncIterat
 async def test_a_leftover_claim_stays_while_it_may_be_used(
     bed: Bed, kubelet: Kubelet, fpga: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(claim_use, "OWN_ROOT", bed.folder / "container")
+    monkeypatch.setattr(leftover_claims, "OWN_ROOT", bed.folder / "container")
     async with bed.running() as dra:
         await bed.ready(first(fpga))
         bed.api.drop("ResourceClaim", "first", "ns")

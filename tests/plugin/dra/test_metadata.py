@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from plugin.dra.metadata import FOLDER
+from plugin.dra.claim_files import IN_CONTAINER
 from services.devices.dra import DRIVER
 from simulator.cards import NLB3
 from simulator.driver import DriverStandIn
@@ -95,7 +95,7 @@ async def test_a_claim_has_a_file_for_each_request(bed: Bed, engines: list[str],
     async with bed.running(device_types=bed.folder / "types"):
         await bed.ready(item)
         ((path, text),) = files(bed, item).items()
-        assert path == f"{FOLDER}/{place}/{DRIVER}-metadata.json"
+        assert path == f"{IN_CONTAINER}/{place}/{DRIVER}-metadata.json"
         item["metadata"]["annotations"] = annotations if "mine" in place else {}
         (request,) = check(text, item, reference)["requests"]
         assert [each["name"] for each in request["devices"]] == engines[:count]
@@ -120,7 +120,9 @@ async def test_the_file_for_extended_resources_names_the_function_that_is_progra
     assert [each.afu_id for each in driver.programmed] == [NLB3]
     ((path, text),) = files(bed, item).items()
     name = item["metadata"]["name"]
-    assert path == f"{FOLDER}/resourceclaims/{name}/container-0-request-0/{DRIVER}-metadata.json"
+    assert (
+        path == f"{IN_CONTAINER}/resourceclaims/{name}/container-0-request-0/{DRIVER}-metadata.json"
+    )
     (request,) = check(text, item, "container-0-request-0")["requests"]
     attributes = request["devices"][0]["attributes"]
     assert attributes["afuID"] == {"string": NLB3}

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from plugin.dra import publisher
 from plugin.dra.book import ClaimBook
 from plugin.dra.claims import ClaimRef
-from plugin.dra.metrics import DraMetrics
+from plugin.dra.driver import DraMetrics
 from plugin.dra.publisher import SlicePublisher
 from plugin.dra.slices import COLLECTION
 from plugin.dra.wants import Kind, Want
@@ -57,9 +57,9 @@ class FakeNode:
         self.publisher = SlicePublisher(
             self._connection,
             NODE,
-            state=self.state,
-            regions=self,
-            book=self.book,
+            self.state,
+            self,
+            self.book,
             writes=self.metrics.slice_writes,
             timing=replace(QUICK, sleep=self._sleep),
         )
