@@ -18,7 +18,7 @@ from services.mappings.accelerator import CLAIM_TEMPLATE
 from services.mappings.index import MappingIndex, NamespaceMappings, NameTable, build_namespace
 from services.mappings.kinds import ACCELERATOR, TABLE
 from services.mappings.model import Mapping
-from services.mappings.namespace import list_entries
+from services.mappings.source import list_entries
 from services.process.errors import InvalidSettings
 from services.process.text import listing, plain
 from webhook.settings import ReviewSettings

@@ -19,7 +19,7 @@ from services.devices.dra import API_VERSION
 from services.kube.client import ClusterClient, segment
 from services.mappings.folder import FolderSnapshot, load_folder
 from services.mappings.index import MappingIndex, build_index
-from services.mappings.namespace import list_entries
+from services.mappings.source import list_entries
 from services.pods.manifests import find_pods
 from services.process.errors import ExternalFailure, InvalidManifest, InvalidSettings
 

@@ -20,7 +20,7 @@ from services.admission.preview import explain_pod
 from services.kube.client import FORBIDDEN, NOT_FOUND, BadStatus, ClusterClient
 from services.mappings.index import EMPTY_INDEX, MappingIndex, build_index
 from services.mappings.model import MappingEntry
-from services.mappings.namespace import list_entries
+from services.mappings.source import list_entries
 from services.pods.manifests import FoundPod
 from services.process.errors import ClusterError
 from services.process.text import plain

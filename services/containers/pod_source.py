@@ -2,8 +2,9 @@
 
 from services.devices.dra import API_VERSION
 from services.kube.client import ClusterClient, segment
-from services.mappings.index import NamespaceMappings
-from services.mappings.namespace import read_namespace
+from services.mappings.index import NamespaceMappings, build_namespace
+from services.mappings.kinds import TABLE, Family
+from services.mappings.source import list_entries
 
 
 class ApiServerPods:
@@ -23,5 +24,7 @@ class ApiServerPods:
         return await self._client.get(f"{path}/{segment(name)}")
 
     async def mappings(self, namespace: str) -> NamespaceMappings:
-        """The current mappings of a namespace."""
-        return await read_namespace(self._client, namespace)
+        """The current mappings of a namespace that a node checks; raises as `list_entries`."""
+        # Those of a few namespaces are needed now and then: a watch would bring all of them.
+        fpga = [kind for kind in TABLE.values() if kind.family is Family.FPGA]
+        return build_namespace(namespace, await list_entries(self._client, namespace, fpga))

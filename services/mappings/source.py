@@ -1,4 +1,4 @@
-"""Mappings from the API server: all kinds of all namespaces, in one index that is replaced whole.
+"""Mappings from the API server: followed in one index that is replaced whole, or listed once.
 
 A reflector for each kind fills one `Store`. The latest index is used however long the API server is
 away.
@@ -6,19 +6,20 @@ away.
 
 import asyncio
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import msgspec
 import structlog
 
-from services.kube.client import ClusterClient
+from services.kube.client import NOT_FOUND, BadStatus, ClusterClient, segment
+from services.kube.lists import list_objects
 from services.kube.reflector import Item, Reflector, Store
 from services.kube.watches import WatchTiming
 from services.mappings.index import EMPTY_INDEX, MappingIndex, build_namespace
-from services.mappings.kinds import TABLE
-from services.mappings.model import MappingEntry, Rejected, parse
+from services.mappings.kinds import TABLE, MappingKind
+from services.mappings.model import MappingEntry, Rejected, parse, read_entry
 from services.process.errors import InvalidMapping
 from services.process.json import UNREADABLE
 from services.process.outage import Outage
@@ -170,3 +171,39 @@ def _decoded(raw: msgspec.Raw) -> object:
 
 
 _ANY: Final = msgspec.json.Decoder()
+
+
+async def list_entries(
+    client: ClusterClient,
+    namespace: str | None,
+    kinds: Iterable[MappingKind] = tuple(TABLE.values()),
+) -> list[MappingEntry]:
+    """List the mappings of a namespace or, with None, of the cluster.
+
+    Raises:
+        ClusterError: The API server doesn't answer, doesn't allow it, or lacks all definitions.
+    """
+    entries: list[MappingEntry] = []
+    missing: BadStatus | None = None
+    served = False
+    within = f"/namespaces/{segment(namespace)}" if namespace else ""
+    for kind in kinds:
+        path = f"/apis/{kind.api_version}{within}/{kind.plural}"
+        try:
+            entries += await list_objects(client, path, partial(_read_listed, kind))
+            served = True
+        except BadStatus as error:
+            if error.status != NOT_FOUND:
+                raise
+            missing = error
+    if missing is not None and not served:
+        raise BadStatus(
+            f"{missing}: are the custom resource definitions of {kind.group} installed?",
+            NOT_FOUND,
+        ) from missing
+    return entries
+
+
+def _read_listed(kind: MappingKind, item: dict[str, Any]) -> MappingEntry | None:
+    # The items of a list don't say what they are.
+    return read_entry(item | {"kind": kind.name, "apiVersion": kind.api_version})

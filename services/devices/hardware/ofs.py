@@ -9,8 +9,13 @@ Whoever sets up the node makes them and binds them to vfio-pci, never this proce
 from typing import Final
 
 from services.devices.hardware.drivers import DFL, Numbered
-from services.devices.hardware.iommu import group_nodes, read_group
-from services.devices.hardware.pci import address_in, read_function, read_ids
+from services.devices.hardware.pci import (
+    address_in,
+    group_nodes,
+    read_function,
+    read_group,
+    read_ids,
+)
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.model import DeviceNode, VirtualFunction
 from services.devices.nodes import check_node

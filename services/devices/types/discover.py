@@ -10,8 +10,7 @@ from fnmatch import fnmatchcase
 from functools import cache, cached_property, partial
 from typing import Final
 
-from services.devices.hardware.iommu import found_node, read_group
-from services.devices.hardware.pci import DEVICES, address_in
+from services.devices.hardware.pci import DEVICES, address_in, found_node, read_group
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.health import Failure, Reading
 from services.devices.nodes import FoundNode, described_node

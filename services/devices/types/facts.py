@@ -5,8 +5,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from services.devices.hardware.iommu import group_of
-from services.devices.hardware.pci import address_in, numa_node, pcie_root, read_hex, read_ids
+from services.devices.hardware.pci import (
+    address_in,
+    group_of,
+    numa_node,
+    pcie_root,
+    read_hex,
+    read_ids,
+)
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.model import Value
 

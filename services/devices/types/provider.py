@@ -12,8 +12,8 @@ from typing import Final, TypeAlias, TypeVar
 
 from services.devices.hardware.afu_ids import AfuIds, Answer, Bar
 from services.devices.hardware.events import NODES
-from services.devices.hardware.iommu import group_nodes, group_of
 from services.devices.hardware.ofs import engine_of
+from services.devices.hardware.pci import group_nodes, group_of
 from services.devices.hardware.scan import PATIENCE
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.held import HELD, Allocated

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from services.containers.pod_source import ApiServerPods
 from services.kube import lists
 from services.kube.client import ClusterClient, is_outage
 from services.kube.reflector import Item, ObjectMetadata, Objects, Store
 from services.mappings.index import EMPTY_INDEX, MappingIndex, NamespaceMappings, build_index
 from services.mappings.kinds import ACCELERATOR_FUNCTION, TABLE
 from services.mappings.model import MappingEntry, read_entry
-from services.mappings.namespace import read_namespace
 from services.mappings.source import indexed, read_item
 from services.names import function_name
 from services.process.errors import ClusterError
@@ -117,7 +117,7 @@ async def test_a_kind_is_empty_until_it_is_installed_and_kept_when_it_goes_missi
 
 async def read(server: MappingServer) -> NamespaceMappings:
     async with ClusterClient(server.access) as client:
-        return await read_namespace(client, "team")
+        return await ApiServerPods(client).mappings("team")
 
 
 async def test_both_kinds_are_read_page_by_page_and_bad_objects_are_remembered(
