@@ -72,7 +72,11 @@ COMMANDS = {
             INSPECT,
             "Find what is wrong with a node or a cluster, and what to do.",
         ),
-        "check": ("check:app", INSPECT, "Find what is wrong with mappings or device types."),
+        "check": (
+            "check.command:app",
+            INSPECT,
+            "Find what is wrong with mappings or device types.",
+        ),
         "names": (
             "names:app",
             INSPECT,
@@ -80,7 +84,11 @@ COMMANDS = {
         ),
         "fpga": ("fpga.command:app", SET_UP, "Show this node's FPGAs, program and reset them."),
         "bitstream": ("bitstream:app", SET_UP, "Show bitstreams, and manage those of a node."),
-        "dra": ("dra:app", SET_UP, "Print classes and templates for DRA, and give claims back."),
+        "dra": (
+            "dra.command:app",
+            SET_UP,
+            "Print classes and templates for DRA, and give claims back.",
+        ),
         "certs": (
             "certs:app",
             SET_UP,

@@ -23,7 +23,8 @@ from accelbind.run import with_options
 from services.kube.access import Access, find_access, own_namespace
 from services.kube.client import FORBIDDEN, BadStatus, ClusterClient
 from services.kube.lists import survey_objects
-from services.process.errors import ClusterError, InvalidSettings
+from services.pods.requests import parse_count
+from services.process.errors import ClusterError, InvalidQuantity, InvalidSettings
 from services.process.settings import UNIX, api_server_address, variable
 from services.process.text import plain
 
@@ -34,6 +35,8 @@ NO_CLUSTER: Final = "no cluster is known: set --kubeconfig, $KUBECONFIG or --api
 _FOUND: Final = "$KUBECONFIG, ~/.kube/config, or the pod's service account"
 DEFAULT_NAMESPACE: Final = "default"
 """Of Kubernetes, for whoever names none."""
+ENDED: Final = ("Succeeded", "Failed")
+"""The phases of pods that have nothing any more."""
 
 # The shell becomes kubectl, which may ask a person on the terminal. Its child waits until the only
 # writer of the pipe has gone: this process, however it ends.
@@ -222,6 +225,14 @@ def part(item: Json, *names: str) -> Json:
         found = item.get(name)
         item = found if isinstance(found, dict) else {}
     return item
+
+
+def number_of(amount: object) -> int:
+    """An amount of devices, which the API server may write as `1k`; 0 if it can't be read."""
+    try:
+        return parse_count(str(amount)) if amount is not None else 0
+    except InvalidQuantity:
+        return 0
 
 
 @dataclass(slots=True)

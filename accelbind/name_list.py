@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final
 
 from accelbind.cluster import Target, with_target
+from accelbind.mappings import read_index
 from accelbind.offers import Offer, Offers, read_offers
 from accelbind.options import namespace_option
 from accelbind.output import Output, print_result, table_lines
 from accelbind.run import with_settings
-from accelbind.survey import read_index
 from services.admission.mutate import Policy
 from services.kube.client import FORBIDDEN, BadStatus, ClusterClient
 from services.kube.lists import decode_object

@@ -10,11 +10,21 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, TypeVar
 
-from accelbind.claim_objects import ClaimObjects, read_claim_objects, templates_path
-from accelbind.cluster import Json, Reader
-from accelbind.devices.fleet import CLAIMS, number_of
-from accelbind.published import CLASSES, SLICES, is_healthy, resources_of
-from accelbind.survey import ENDED
+from accelbind.cluster import ENDED, Json, Reader, number_of, part
+from accelbind.dra.objects import (
+    CLAIMS,
+    CLASSES,
+    SLICES,
+    ClaimObjects,
+    class_resources,
+    is_healthy,
+    newest_specs,
+    pool_of,
+    read_claim_objects,
+    resources_of,
+    results_of,
+    templates_path,
+)
 from plugin.dra.slices import MULTIPLE
 from services.devices.dra import DRIVER, SHARES
 from services.kube.client import ClusterClient
@@ -198,9 +208,7 @@ async def read_offers(client: ClusterClient, namespace: str) -> Offers:
     if slices is not None and classes is not None:
         offers.devices = _devices(slices)
         offers.objects = read_claim_objects(templates or (), classes, slices)
-        for each in classes:
-            if resource := (each.get("spec") or {}).get("extendedResourceName"):
-                offers.classes[str(each["metadata"]["name"])] = str(resource)
+        offers.classes = class_resources(classes)
     if requested is not None:
         offers.used = Counter()
         for amounts in requested:
@@ -213,48 +221,32 @@ async def read_offers(client: ClusterClient, namespace: str) -> Offers:
 
 
 def _node(item: Json) -> _Node:
-    metadata, spec = item["metadata"], item.get("spec") or {}
-    amounts = (item.get("status") or {}).get("allocatable") or {}
+    amounts = part(item, "status", "allocatable")
     extended = {key: each for key, each in amounts.items() if "/" in key}
-    name, labels = str(metadata["name"]), metadata.get("labels") or {}
-    return _Node(name, labels, extended, not spec.get("unschedulable"))
+    name, labels = str(item["metadata"]["name"]), part(item, "metadata", "labels")
+    return _Node(name, labels, extended, not part(item, "spec").get("unschedulable"))
 
 
 def _devices(slices: Iterable[Json]) -> dict[_Device, tuple[str, Json]]:
     """The healthy devices of the newest generation of each pool."""
-    specs = [each.get("spec") or {} for each in slices]
-    newest: dict[tuple[str, str], int] = {}
-    for spec in specs:
-        pool = _pool(spec)
-        newest[pool] = max(newest.get(pool, 0), _generation(spec))
     return {
-        (*_pool(spec), str(device.get("name"))): (str(spec.get("nodeName") or ""), device)
-        for spec in specs
-        if _generation(spec) == newest[_pool(spec)]
+        (*pool_of(spec), str(device.get("name"))): (str(spec.get("nodeName") or ""), device)
+        for spec in newest_specs(slices)
         for device in spec.get("devices") or ()
         if is_healthy(device)
     }
 
 
-def _pool(spec: Json) -> tuple[str, str]:
-    return str(spec.get("driver")), str((spec.get("pool") or {}).get("name"))
-
-
-def _generation(spec: Json) -> int:
-    return int((spec.get("pool") or {}).get("generation") or 0)
-
-
 def _shares_of(device: Json) -> int:
     if not device.get(MULTIPLE):
         return 1
-    return number_of(((device.get("capacity") or {}).get(SHARES) or {}).get("value"))
+    return number_of(part(device, "capacity", SHARES).get("value"))
 
 
 def _allocated(claim: Json) -> Counter[_Device]:
     """The shares that a claim has, also of a device whose shares did not exist yet."""
     shares: Counter[_Device] = Counter()
-    allocation = (claim.get("status") or {}).get("allocation") or {}
-    for each in (allocation.get("devices") or {}).get("results") or ():
+    for each in results_of(claim):
         if each.get("adminAccess"):  # it only watches
             continue
         consumed = each.get("consumedCapacity") or {}
@@ -268,7 +260,7 @@ def _requested(pod: Json) -> Counter[tuple[str, str]] | None:
 
     https://kubernetes.io/docs/concepts/workloads/pods/init-containers/#resource-sharing-within-containers
     """
-    spec, phase = pod.get("spec") or {}, (pod.get("status") or {}).get("phase")
+    spec, phase = part(pod, "spec"), part(pod, "status").get("phase")
     node = spec.get("nodeName")
     if not node or phase in ENDED:
         return None
@@ -285,5 +277,5 @@ def _requested(pod: Json) -> Counter[tuple[str, str]] | None:
 
 
 def _limits(container: Json) -> Counter[str]:
-    limits = (container.get("resources") or {}).get("limits") or {}
+    limits = part(container, "resources", "limits")
     return Counter({key: number_of(units) for key, units in limits.items() if "/" in key})

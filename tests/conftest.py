@@ -33,7 +33,7 @@ def pytest_configure() -> None:
 
 
 NEAR_PURE_MODULES = (
-    "tests/accelbind/test_check_device_types.py",
+    "tests/accelbind/check/test_device_types.py",
     "tests/accelbind/explain/test_command.py",
     "tests/certs/",
     "tests/docs/test_reference.py",

@@ -14,10 +14,10 @@ from accelbind.cluster import Target, with_target
 from accelbind.devices import show
 from accelbind.devices.fleet import Fleet, read_fleet
 from accelbind.devices.source import DeviceSource
+from accelbind.mappings import read_folder
 from accelbind.options import Mappings, switch, time_option
 from accelbind.output import output_of, print_json, print_lines, versioned, warn
 from accelbind.run import Given, load_settings, with_settings
-from accelbind.survey import read_folder
 from plugin.settings import PluginSettings
 from services.kubelet.values import HEALTHY
 from services.node.table import Row, Table, with_names

@@ -15,21 +15,19 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from accelbind.cluster import Json, Reader
-from accelbind.published import SLICES, newest_devices
-from accelbind.survey import ENDED
+from accelbind.cluster import ENDED, Json, Reader, number_of, part
+from accelbind.dra.objects import CLAIMS, SLICES, newest_devices, results_of
 from certs.settings import NAMESPACE
 from plugin.dra.slices import UNHEALTHY as TAINT
 from plugin.dra.slices import read_attributes
 from plugin.mode import ANNOTATED, ANNOTATION
 from services.containers.holders import FPGA_RESOURCES, Holder
-from services.devices.dra import API_VERSION, CARD, DRIVER, FPGA, NUMA_NODE, PCI_BUS_ID
+from services.devices.dra import CARD, DRIVER, FPGA, NUMA_NODE, PCI_BUS_ID
 from services.kube.client import FORBIDDEN, ClusterClient, Status, segment
 from services.kubelet.values import HEALTHY, UNHEALTHY
 from services.names import DEVICE_DOMAIN
 from services.node.table import FROM_PLUGIN, Row, Table
-from services.pods.requests import parse_count
-from services.process.errors import ClusterError, InvalidQuantity
+from services.process.errors import ClusterError
 from services.process.json import UNREADABLE
 from services.process.problem import Problem
 from services.process.settings import variable
@@ -44,7 +42,6 @@ COMPONENT: Final = "app.kubernetes.io/component=accelbind-plugin"
 """The label of the pods of all pools."""
 PORT: Final = "metrics"
 """The name of the port that answers. The pod proxy takes its number only."""
-CLAIMS: Final = f"/apis/{API_VERSION}/resourceclaims"
 RUNNING: Final = "Running"
 SLICED: Final = "slices"
 """The source of a node's devices that are read from its ResourceSlices."""
@@ -239,8 +236,8 @@ async def _answer_of(client: ClusterClient, pod: _Pod) -> Table:
 
 
 def _pod(item: Json) -> _Pod | None:
-    metadata, spec = item.get("metadata") or {}, item.get("spec") or {}
-    labels, phase = metadata.get("labels") or {}, (item.get("status") or {}).get("phase")
+    metadata, spec = part(item, "metadata"), part(item, "spec")
+    labels, phase = part(metadata, "labels"), part(item, "status").get("phase")
     key, _, value = COMPONENT.partition("=")
     containers = spec.get("containers") or ()
     ports = _named((each.get("ports") for each in containers), PORT, "containerPort")
@@ -264,19 +261,11 @@ def _named(lists: Iterable[list[Json] | None], name: str, key: str) -> list[Any]
 
 def _node(item: Json) -> tuple[str, dict[str, int], str]:
     """The name of a node, what the kubelet counts, and the mode of its annotation."""
-    annotation = (item["metadata"].get("annotations") or {}).get(ANNOTATION)
+    annotation = part(item, "metadata", "annotations").get(ANNOTATION)
     mode = str(annotation) if annotation in ANNOTATED else ""
-    amounts = (item.get("status") or {}).get("allocatable") or {}
+    amounts = part(item, "status", "allocatable")
     ours = {key: amounts[key] for key in sorted(amounts) if key.startswith(_COUNTED)}
     return str(item["metadata"]["name"]), {key: number_of(ours[key]) for key in ours}, mode
-
-
-def number_of(amount: object) -> int:
-    """An amount of devices, which the API server may write as `1k`; 0 if it can't be read."""
-    try:
-        return parse_count(str(amount)) if amount is not None else 0
-    except InvalidQuantity:
-        return 0
 
 
 async def _read_published(reader: Reader) -> tuple[Mapping[str, tuple[Row, ...]], bool]:
@@ -288,8 +277,9 @@ async def _read_published(reader: Reader) -> tuple[Mapping[str, tuple[Row, ...]]
     claims = await reader.listed(CLAIMS, dict)
     holders: dict[tuple[str, str], list[Holder]] = defaultdict(list)
     for claim in claims or ():
-        for key in _allocated(claim):
-            holders[key] += _users(claim)
+        for each in results_of(claim):
+            if each.get("driver") == DRIVER:
+                holders[str(each.get("pool")), str(each.get("device"))] += _users(claim)
     rows = {
         node: tuple(_row(each, holders.get((node, str(each.get("name"))), ())) for each in found)
         for node, found in devices.items()
@@ -297,16 +287,8 @@ async def _read_published(reader: Reader) -> tuple[Mapping[str, tuple[Row, ...]]
     return rows, claims is not None
 
 
-def _allocated(claim: Json) -> Iterable[tuple[str, str]]:
-    allocation = (claim.get("status") or {}).get("allocation") or {}
-    for each in (allocation.get("devices") or {}).get("results") or ():
-        if each.get("driver") == DRIVER:
-            yield str(each.get("pool")), str(each.get("device"))
-
-
 def _users(claim: Json) -> Iterable[Holder]:
-    metadata = claim["metadata"]
-    pods = (claim.get("status") or {}).get("reservedFor") or ()
+    metadata, pods = claim["metadata"], part(claim, "status").get("reservedFor") or ()
     of_pods = [str(each.get("name")) for each in pods if each.get("resource") == "pods"]
     for pod in of_pods or [""]:
         yield Holder(str(metadata.get("namespace")), pod, "", str(metadata.get("name")))

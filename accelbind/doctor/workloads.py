@@ -8,7 +8,7 @@ from accelbind.cluster import Json, part
 from accelbind.doctor.cluster import Cluster, full_name, name_of, read_targets
 from accelbind.doctor.model import Line, Unseen, failed, ok, skipped, unseen, warning
 from accelbind.doctor.webhooks import other_hooks
-from accelbind.published import CLASSES, SLICES, Published, read_published
+from accelbind.dra.objects import CLASSES, SLICES, Published, read_published
 from services.admission.findings import add_advertised
 from services.admission.patch import decode_note
 from services.admission.requested import OWN
@@ -104,13 +104,11 @@ def check_pending(cluster: Cluster) -> Iterator[Line]:
 
 def waiting_lines(cluster: Cluster, pending: Iterable[Json]) -> Iterator[tuple[Json, Line]]:
     """Yield why pods of `read_pods` wait, each with its pod. Raises as `Cluster.get`."""
-    totals: dict[str, int] = {}
+    totals = Counter[str]()
     for node in cluster.nodes:
         add_advertised(totals, node, ())
     published = read_published(cluster.items(SLICES), cluster.items(CLASSES))
-    for amounts in published.by_node.values():
-        for key, number in amounts.items():
-            totals[key] = totals.get(key, 0) + number
+    totals.update(published.amounts)
     for pod in pending:
         if part(pod, "spec").get("nodeName"):
             yield from ((pod, line) for line in _starting_lines(pod))
@@ -127,8 +125,7 @@ def _unscheduled_line(
 ) -> Line:
     line, todo = failed, _OTHER_PLUGIN
     is_ours, number = key.startswith(cluster.resources), totals.get(key, 0)
-    by_dra = sum(amounts.get(key, 0) for amounts in published.by_node.values())
-    if number and number == by_dra and key not in published.classes:
+    if number and number == published.amounts.get(key, 0) and key not in published.classes:
         text = "which nodes offer by DRA, but no DeviceClass has it"
         todo = "make the classes: accelbind dra classes | kubectl apply -f -"
     elif number:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from accelbind.claim_objects import ClaimObjects
+from accelbind.dra.objects import ClaimObjects
 from accelbind.explain.answer import Answer, answered, evaluated
 from accelbind.explain.claims import (
     FoundClaim,
@@ -14,7 +14,7 @@ from accelbind.explain.claims import (
     read_of_cluster,
 )
 from accelbind.explain.dry_run import API_SERVER, Denied, DryRun, NotAsked, dry_run, may_create
-from accelbind.misspelt import misspelt_resources
+from accelbind.mappings import misspelt_resources
 from services.admission.mutate import Policy
 from services.admission.preview import explain_pod
 from services.kube.client import FORBIDDEN, NOT_FOUND, BadStatus, ClusterClient

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import msgspec
 
-from accelbind.claim_objects import TEMPLATE, ClaimObjects, list_claim_objects
-from accelbind.device_classes import AF_CLASS, TYPE_CLASS, FpgaClass, opaque
+from accelbind.dra.classes import AF_CLASS, TYPE_CLASS, FpgaClass, opaque
+from accelbind.dra.objects import TEMPLATE, ClaimObjects, list_claim_objects
 from accelbind.explain.answer import Answer, ExplainedClaim
 from accelbind.output import warn
 from plugin.dra.claims import FROM_CLAIM, FROM_CLASS, ClaimRef, read_claim

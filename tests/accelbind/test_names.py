@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from accelbind.devices.fleet import CLAIMS
+from accelbind.dra.objects import CLAIMS, CLASSES, SLICES
 from accelbind.offers import Offer, read_offers
-from accelbind.published import CLASSES, SLICES
 from services.kube.client import ClusterClient
 from services.mappings.index import build_index
 from services.mappings.model import read_entry
@@ -25,8 +24,8 @@ from tests.accelbind.doctor.answers import (
     one,
     published,
 )
+from tests.accelbind.dra.test_objects import of, template
 from tests.accelbind.running import Done, run, run_process
-from tests.accelbind.test_claim_objects import of, template
 from tests.services.building import NLB0, accelerator
 from tests.simulator.apiserver.support import function, node_with, pod
 

@@ -27,10 +27,10 @@ from typing import Any, Final
 
 import grpc.aio
 
-from accelbind import dra
 from accelbind import plugin as serving
 from accelbind.devices import command as devices
 from accelbind.devices.source import PlainPort
+from accelbind.dra import command as dra
 from accelbind.fpga import command as fpga
 from accelbind.fpga.info import describe
 from plugin import process

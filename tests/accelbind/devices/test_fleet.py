@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from accelbind.devices import fleet as reading
+from accelbind.devices import fleet
 from accelbind.devices.fleet import read_fleet
+from accelbind.dra.objects import CLAIMS
 from services.kube.client import ClusterClient
 from services.process.errors import ClusterError
 from simulator.apiserver.http_server import Request, Response
@@ -38,7 +39,7 @@ def process_on(node: str, phase: str = "Running") -> Json:
 
 def is_of_processes(request: Request) -> bool:
     """Whether a request is to a process, or lists what they prepare."""
-    return "/proxy/" in request.path or request.path == reading.CLAIMS
+    return "/proxy/" in request.path or request.path == CLAIMS
 
 
 class Processes:
@@ -51,7 +52,7 @@ class Processes:
         """None if they may not be listed."""
 
     async def answer(self, request: Request) -> Response:
-        if request.path == reading.CLAIMS:  # the stand-in's own would give back what nobody uses
+        if request.path == CLAIMS:  # the stand-in's own would give back what nobody uses
             if self.claims is None:
                 return Response(403, b'{"kind": "Status", "code": 403, "message": "no"}')
             return Response(200, json.dumps({"metadata": {}, "items": self.claims}).encode())
@@ -184,8 +185,8 @@ async def test_a_node_whose_plugin_started_in_another_mode_is_named(
 async def test_a_port_that_is_closed_everywhere_is_tried_at_some_nodes_only(
     api: ApiServerStandIn, monkeypatch: pytest.MonkeyPatch, first: int | None, asked_nodes: int
 ) -> None:
-    monkeypatch.setattr(reading, "ANSWER_SECONDS", 0.5)
-    monkeypatch.setattr(reading, "AT_ONCE", 4)
+    monkeypatch.setattr(fleet, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(fleet, "AT_ONCE", 4)
     names = [f"n{number}" for number in range(6)]
     processes = Processes(**dict.fromkeys(names) | {"n0": first})
     for name in names:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from accelbind.device_classes import FpgaClass, claim_template
+from accelbind.dra.classes import FpgaClass, claim_template
 from services.mappings.model import Mapping, Mode, parse
 from tests.accelbind.running import Done, run
 from tests.services.building import ARRIA, NLB0, NLB3, function, region

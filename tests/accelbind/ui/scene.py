@@ -8,7 +8,7 @@ from typing import Any
 
 from playwright.async_api import Browser, Page, async_playwright, expect
 
-from accelbind.devices import fleet as reading
+from accelbind.dra.objects import CLAIMS
 from simulator.apiserver.http_server import Request, Response
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.accelbind.devices.test_fleet import HELD, device, is_of_processes, process_on, table
@@ -80,7 +80,7 @@ def furnish(api: ApiServerStandIn, nodes: int) -> None:
 
 def answer(request: Request) -> Response:
     """What processes answer: one has a broken device, one does not answer."""
-    if request.path == reading.CLAIMS:
+    if request.path == CLAIMS:
         return Response(200, b'{"metadata": {}, "items": []}')
     node = request.path.partition(":9102")[0].rpartition("/plugin-")[2]
     if node == AWAY:

@@ -1,23 +1,33 @@
-"""The ResourceClaimTemplates, DeviceClasses and devices that names of claims need in a cluster.
+"""The DRA objects of a cluster: devices of slices as resources, classes, templates and claims.
+
+A pod that requests a resource gets devices of the DeviceClass with that `extendedResourceName`. The
+names of ours follow from the attributes of our devices, and from the classes that `accelbind dra
+classes` prints for device types.
 
 No class is evaluated: a class without devices is one whose selectors name drivers of which no
 ResourceSlice has a device.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from accelbind.cluster import Json, part
-from accelbind.published import CLASSES, SLICES
-from services.devices.dra import API_VERSION
+from accelbind.dra.classes import TYPE_CLASS
+from plugin.dra.slices import COLLECTION, UNHEALTHY, read_attributes
+from services.devices.dra import API_VERSION, CONTENT, DRIVER, FPGA
 from services.kube.client import ClusterClient, segment
 from services.kube.lists import MAX_SURVEY, list_objects
 from services.mappings.accelerator import CLAIM_TEMPLATE, DEVICE_CLASS
 from services.mappings.index import MappingIndex
+from services.names import DOMAIN, function_name, region_name
 from services.process.text import listing, plain
 
+SLICES: Final = COLLECTION
+CLASSES: Final = f"/apis/{API_VERSION}/deviceclasses"
+CLAIMS: Final = f"/apis/{API_VERSION}/resourceclaims"
 TEMPLATE: Final = "ResourceClaimTemplate"
 _UNCERTAIN: Final = re.compile(r"\|\||!|\?")
 """In an expression that need not be true of the driver that it names."""
@@ -86,7 +96,8 @@ def read_claim_objects(
         {
             str(part(each, "metadata").get("name")): frozenset(
                 driver
-                for text in selectors_of(each)
+                for one in part(each, "spec").get("selectors") or ()
+                if (text := str(part(one, "cel").get("expression")))
                 if not _UNCERTAIN.search(text)
                 for driver in _DRIVER.findall(text)
             )
@@ -149,7 +160,91 @@ def classes_of(request: Json) -> list[str]:
     return [str(each.get("deviceClassName")) for each in wanted]
 
 
-def selectors_of(item: Json) -> Iterator[str]:
-    """Yield the CEL expressions of a class."""
-    for each in part(item, "spec").get("selectors") or ():
-        yield str(part(each, "cel").get("expression"))
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The devices that the nodes of a cluster offer by DRA."""
+
+    amounts: Mapping[str, int]
+    """Healthy devices of accelbind's driver by full resource name; 0 if none is healthy."""
+    classes: frozenset[str]
+    """Full names of the resources that some DeviceClass has."""
+    of_others: frozenset[str]
+    """Those of classes that aren't accelbind's."""
+
+
+def read_published(slices: Iterable[Json], classes: Iterable[Json]) -> Published:
+    """Read ResourceSlices and DeviceClasses."""
+    resources, amounts = class_resources(classes), Counter[str]()
+    for devices in newest_devices(slices).values():
+        for device in devices:
+            for resource in resources_of(device, resources):
+                amounts[resource] += is_healthy(device)
+    return Published(
+        amounts,
+        frozenset(resources.values()),
+        frozenset(
+            resource
+            for name, resource in resources.items()
+            if not (name.endswith(TYPE_CLASS) or resource.startswith(f"{DOMAIN}/"))
+        ),
+    )
+
+
+def newest_specs(slices: Iterable[Json]) -> list[Json]:
+    """The specs of the slices of the newest generation of each pool."""
+    specs = [part(each, "spec") for each in slices]
+    newest: dict[tuple[str, str], int] = {}
+    for spec in specs:
+        newest[pool_of(spec)] = max(newest.get(pool_of(spec), 0), _generation(spec))
+    return [spec for spec in specs if _generation(spec) == newest[pool_of(spec)]]
+
+
+def pool_of(spec: Json) -> tuple[str, str]:
+    """Driver and name of the pool of a slice."""
+    return str(spec.get("driver")), str(part(spec, "pool").get("name"))
+
+
+def _generation(spec: Json) -> int:
+    return int(part(spec, "pool").get("generation") or 0)
+
+
+def newest_devices(slices: Iterable[Json]) -> dict[str, list[Json]]:
+    """The devices of our driver by node, of the newest generation of its pool."""
+    by_node: dict[str, list[Json]] = {}
+    for spec in newest_specs(slices):
+        if spec.get("driver") == DRIVER and isinstance(node := spec.get("nodeName"), str):
+            by_node.setdefault(node, []).extend(spec.get("devices") or ())
+    return by_node
+
+
+def class_resources(classes: Iterable[Json]) -> dict[str, str]:
+    """The resource of each DeviceClass that has one."""
+    return {
+        str(part(each, "metadata").get("name")): str(name)
+        for each in classes
+        if (name := part(each, "spec").get("extendedResourceName"))
+    }
+
+
+def results_of(claim: Json) -> list[Json]:
+    """The devices that a claim has."""
+    return part(claim, "status", "allocation", "devices").get("results") or []
+
+
+def is_healthy(device: Json) -> bool:
+    """Whether a device has no taint of ours."""
+    return not any(taint.get("key") == UNHEALTHY for taint in device.get("taints") or ())
+
+
+def resources_of(device: Json, resources: Mapping[str, str]) -> Iterable[str]:
+    """The names by which pods request a device."""
+    attributes = read_attributes(device)
+    kind, interface = attributes.get("type"), str(attributes.get("interfaceID") or "")
+    if kind != FPGA:
+        name = resources.get(f"{kind}{TYPE_CLASS}")
+        return [name] if name else []
+    if not interface:
+        return []
+    functions = [str(attributes[name]) for name in CONTENT if attributes.get(name)]
+    names = [region_name(interface), *(function_name(interface, each) for each in functions)]
+    return [f"{DOMAIN}/{name}" for name in names]

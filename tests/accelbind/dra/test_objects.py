@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from accelbind.claim_objects import read_claim_objects
+from accelbind.dra.objects import read_claim_objects
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.accelbind.doctor.answers import answering, device_class, published
 from tests.accelbind.explain.test_cluster import may

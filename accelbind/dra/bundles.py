@@ -8,8 +8,8 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from accelbind.claim_objects import TEMPLATE
-from accelbind.device_classes import Manifest
+from accelbind.dra.classes import Manifest
+from accelbind.dra.objects import TEMPLATE
 from services.devices.dra import API_VERSION
 from services.mappings.accelerator import DNS_NAME, problem
 from services.process.errors import InvalidManifest

@@ -1,5 +1,6 @@
-"""`accelbind dra classes` and `accelbind dra template`."""
+"""`accelbind dra`: what administrators do for DRA; `accelbind plugin --api dra` serves it."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -7,12 +8,13 @@ from typing import Annotated, Any, Final
 import typer
 import yaml
 
-from accelbind.bundles import bundle_template, read_bundle
-from accelbind.claim_objects import templates_path
 from accelbind.cluster import DEFAULT_NAMESPACE, Target, with_target
-from accelbind.device_classes import FpgaClass, claim_template, fpga_classes, type_class
+from accelbind.dra.bundles import bundle_template, read_bundle
+from accelbind.dra.classes import FpgaClass, claim_template, fpga_classes, type_class
+from accelbind.dra.named import NamedClass, named_classes, quotas
+from accelbind.dra.objects import CLASSES, templates_path
 from accelbind.manifests import read_objects
-from accelbind.named_classes import NamedClass, named_classes, quotas
+from accelbind.mappings import read_index, read_mappings
 from accelbind.options import (
     Mappings,
     file_option,
@@ -20,8 +22,10 @@ from accelbind.options import (
     switch,
 )
 from accelbind.output import warn
-from accelbind.published import CLASSES
-from accelbind.run import require_folder, with_settings
+from accelbind.run import Given, load_settings, require_folder, with_settings
+from plugin.dra.book import FOLDER, ClaimBook
+from plugin.dra.claim_files import METADATA, remove_files
+from plugin.settings import Api, PluginSettings
 from services.devices.hardware.scan import scan
 from services.devices.types.load import load_types
 from services.kube.client import ClusterClient
@@ -30,13 +34,26 @@ from services.mappings.accelerator import DEVICE_CLASS
 from services.mappings.index import MappingIndex
 from services.mappings.model import Mapping, Mode
 from services.node.settings import NodeSettings
-from services.process.errors import InvalidMapping, InvalidSettings
+from services.process.errors import InvalidInput, InvalidMapping, InvalidSettings
 from services.process.text import plain
 from services.programming.assignment import regions_of
 
 _NODE: Final = "Node: as the driver's"
 
+app = typer.Typer(name="dra", add_completion=False)
 
+
+@app.callback(invoke_without_command=True)
+def dra(context: typer.Context) -> None:
+    """Print classes and templates for DRA, and give claims back.
+
+    The driver is served by accelbind plugin --api dra.
+    """
+    if context.invoked_subcommand is None:
+        raise InvalidInput("the driver is served by: accelbind plugin --api dra")
+
+
+@app.command("classes")
 @with_settings(NodeSettings, "root", "device_types", "resource_domain", group=_NODE)
 @with_target
 def classes(
@@ -74,8 +91,6 @@ def classes(
       accelbind dra classes --device-types ./types
       accelbind dra classes --node
     """
-    from accelbind.survey import read_mappings  # noqa: PLC0415 - not for the driver
-
     if names:
         if mappings is not None or on_node or settings.device_types is not None:
             raise InvalidSettings("--names excludes --mappings, --node and --device-types")
@@ -105,8 +120,6 @@ def classes(
 
 
 def _print_names(target: Target) -> None:
-    from accelbind.survey import read_index  # noqa: PLC0415 - not for the driver
-
     async def read(client: ClusterClient) -> tuple[list[NamedClass], list[str]]:
         index = await read_index(client, [None])
         paths = (CLASSES, templates_path(None), "/api/v1/namespaces")
@@ -156,6 +169,7 @@ def _types(settings: NodeSettings) -> Iterator[Any]:
     yield from loaded.types
 
 
+@app.command("template")
 @with_target
 def template(
     name: Annotated[
@@ -193,15 +207,12 @@ def template(
         bundle, *others = read_objects([filename], read_bundle, "no bundle")
         if others:
             raise InvalidSettings(f"{filename} has more than one bundle: a template is for one")
-        namespace = namespace or (target.namespace() if target.is_known else DEFAULT_NAMESPACE)
-        _print(bundle_template(bundle, name, namespace))
+        _print(bundle_template(bundle, name, namespace or target.namespace()))
         return
     _print(claim_template(_mapping(name, mappings, target, namespace)))
 
 
 def _mapping(name: str, mappings: Path | None, target: Target, namespace: str | None) -> Mapping:
-    from accelbind.survey import read_mappings  # noqa: PLC0415 - the same
-
     namespace = namespace or (DEFAULT_NAMESPACE if mappings else target.namespace())
     names = read_mappings(mappings, target, [namespace]).namespace(namespace)
     mapping = names.by_name.get(name) or names.accelerators.by_name.get(name)
@@ -216,3 +227,29 @@ def _mapping(name: str, mappings: Path | None, target: Target, namespace: str | 
 def _print(*manifests: dict[str, Any]) -> None:
     text: str = yaml.safe_dump_all(manifests, sort_keys=False, width=10_000)
     typer.echo(text, nl=False)
+
+
+@app.command("release")
+@with_settings(PluginSettings, "state_dir", "cdi_dir", defaults={"cdi_dir": "/var/run/cdi"})
+def release(
+    uid: Annotated[str, typer.Argument(metavar="UID", help="The claim's UID.")],
+    *,
+    given: Given,
+) -> None:
+    """Give the devices of a claim back that the kubelet has forgotten.
+
+    The kubelet gives a claim back when the last pod that uses it has ended. Do
+    this only for a claim that no container on this node uses any more: another
+    claim gets its devices.
+
+    [bold]Example[/bold]
+      accelbind dra release 1c3a4e6f-8a64-4d0c-9f6a-5f0f3d8f2f11
+    """
+    settings = load_settings(PluginSettings, {**given, "api": Api.DRA.value})
+    book = ClaimBook(settings.state_dir / FOLDER)
+    if not os.path.lexists(book.path(uid)):
+        known = ", ".join(each.claim.uid for each in book.entries()) or "none"
+        raise InvalidInput(f"no claim with UID {uid} is on this node; its claims: {known}")
+    remove_files(settings.claims_dir, settings.state_dir / METADATA, uid)
+    book.remove(uid)
+    typer.echo(f"claim with UID {uid} is released")

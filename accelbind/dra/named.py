@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from accelbind.claim_objects import classes_of, requests_of
-from accelbind.device_classes import Manifest
+from accelbind.cluster import part
+from accelbind.dra.classes import Manifest
+from accelbind.dra.objects import class_resources, classes_of, requests_of
 from services.devices.dra import API_VERSION, DRIVER
 from services.kube.objects import LABELS
 from services.mappings import model
@@ -114,9 +115,10 @@ def _class(
         raise _Unfit(f"{resource} would be a resource of accelbind's own device types")
     if name in classes and not _is_ours(classes[name]):
         raise _Unfit(f"DeviceClass {name} is somebody else's")
-    if others := [key for key in classes if key != name and _resource_of(classes[key]) == resource]:
+    taken = class_resources(classes.values())
+    if others := [key for key in taken if key != name and taken[key] == resource]:
         raise _Unfit(f"DeviceClass {others[0]} has {resource} already")
-    spec = classes[of].get("spec") or {}
+    spec = part(classes[of], "spec")
     parts = {
         "selectors": [*(spec.get("selectors") or ()), *(request.get("selectors") or ())],
         "config": [*(spec.get("config") or ()), *config],
@@ -133,12 +135,7 @@ def _class(
 
 
 def _is_ours(item: Manifest) -> bool:
-    labels = (item.get("metadata") or {}).get("labels") or {}
-    return LABELS.items() <= labels.items()
-
-
-def _resource_of(item: Manifest) -> str:
-    return str((item.get("spec") or {}).get("extendedResourceName") or "")
+    return LABELS.items() <= part(item, "metadata", "labels").items()
 
 
 def _exact_request(template: Manifest | None) -> tuple[Manifest, list[Manifest]]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from accelbind.survey import Survey, survey
+from accelbind.check.survey import Survey, survey
 from services.admission.findings import ResourceUse
 from services.admission.mutate import Policy
 from services.kube.client import ClusterClient

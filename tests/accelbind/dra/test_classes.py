@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from accelbind.device_classes import FpgaClass, claim_template, fpga_classes, type_class
+from accelbind.dra.classes import FpgaClass, claim_template, fpga_classes, type_class
 from plugin.dra.slices import Slice, devices_of_slices, slice_spec
 from services.devices.dra import DRIVER, DraDevice, dra_devices
 from services.devices.model import Card, Contents, Device, Inventory, PluginMode

@@ -7,10 +7,11 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from accelbind.check_device_types import device_types
+from accelbind.check.device_types import device_types
+from accelbind.check.survey import survey
 from accelbind.cluster import DEFAULT_NAMESPACE, Target, with_target
 from accelbind.manifests import read_objects, read_pods
-from accelbind.misspelt import misspelt_resources
+from accelbind.mappings import misspelt_resources, read_folder
 from accelbind.options import (
     MAPPINGS,
     manifests_option,
@@ -19,7 +20,6 @@ from accelbind.options import (
 )
 from accelbind.output import Exit, Output, print_result, table_lines
 from accelbind.run import with_settings
-from accelbind.survey import read_folder, survey
 from services.admission.findings import Code, add_advertised, check, resource_uses
 from services.admission.mutate import Policy
 from services.mappings import folder as folders

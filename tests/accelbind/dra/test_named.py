@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import yaml
 
-from accelbind.named_classes import NamedClass, named_classes, quotas
+from accelbind.dra.named import NamedClass, named_classes, quotas
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.accelbind.doctor.answers import device_class
+from tests.accelbind.dra.test_objects import either, of, template
 from tests.accelbind.running import run_process
-from tests.accelbind.test_claim_objects import either, of, template
 from tests.services.building import accelerator, index
 
 CLASS = "deviceclass.resource.kubernetes.io/gpu"
