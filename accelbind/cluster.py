@@ -237,19 +237,23 @@ def number_of(amount: object) -> int:
 
 @dataclass(slots=True)
 class Reader:
-    """Reads lists of a cluster, and remembers which may not be read."""
+    """Reads a cluster, and remembers what may not be read."""
 
     client: ClusterClient
     problems: list[str] = field(default_factory=list)
 
     async def listed(
-        self, path: str, read: Callable[[Json], T | None], *, labels: str = "", what: str = ""
+        self, path: str, read: Callable[[Json], T | None], *, labels: str = "", note: str = "{}"
     ) -> list[T] | None:
-        """The objects of a list; None if they may not be listed, which is a problem of `what`."""
+        """The objects of a list; None, and a problem, if they may not be listed."""
+        return await self.allowed(survey_objects(self.client, path, read, labels=labels), note=note)
+
+    async def allowed(self, reading: Awaitable[T], *, note: str = "{}") -> T | None:
+        """What is read; None, and a problem, if that is forbidden: {} in it is the answer."""
         try:
-            return await survey_objects(self.client, path, read, labels=labels)
+            return await reading
         except BadStatus as error:
             if error.status != FORBIDDEN:
                 raise
-            self.problems.append(f"{what}: {error}" if what else str(error))
+            self.problems.append(note.replace("{}", str(error)))
             return None

@@ -11,6 +11,7 @@ from services.admission.mutate import Policy
 from services.kube.client import ClusterClient
 from services.mappings.folder import FolderSnapshot, load_folder
 from services.mappings.index import MappingIndex, build_index
+from services.mappings.model import Mapping
 from services.mappings.source import list_entries
 from services.pods.manifests import FoundPod
 from services.pods.pod import Resources
@@ -66,6 +67,12 @@ def read_mappings(
 
     # Not of all namespaces: users often may list few.
     return target.query(lambda client: read_index(client, namespaces))
+
+
+def resource_of(mapping: Mapping, domain: str) -> str:
+    """The full name of a mapping's resource; `domain` is that of an FPGA's."""
+    to = mapping.resolution
+    return f"{domain}/{to.resource}" if to.mode else to.resource
 
 
 def misspelt_resources(

@@ -6,7 +6,7 @@ or all if it names none.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, TypeVar
 
@@ -25,6 +25,7 @@ from accelbind.dra.objects import (
     results_of,
     templates_path,
 )
+from accelbind.mappings import resource_of
 from plugin.dra.slices import MULTIPLE
 from services.devices.dra import DRIVER, SHARES
 from services.kube.client import ClusterClient
@@ -110,8 +111,7 @@ class Offers:
         """Where pods of a namespace get what a mapping stands for, in an FPGA's `domain`."""
         to = mapping.resolution
         effects = to.effects or Effects()
-        key = f"{domain}/{to.resource}" if to.mode else to.resource
-        wanted = [self._wanted(key, to.count, namespace)]
+        wanted = [self._wanted(resource_of(mapping, domain), to.count, namespace)]
         wanted += [
             replace(
                 self._wanted(each.resource, each.count, namespace),
@@ -190,21 +190,16 @@ async def read_offers(client: ClusterClient, namespace: str) -> Offers:
     Raises:
         ClusterError: The API server does not answer.
     """
-    offers, reader = Offers(), Reader(client)
-
-    async def listed(what: str, path: str, read: Callable[[Json], T | None]) -> list[T] | None:
-        found = await reader.listed(path, read)
-        if found is None:
-            offers.missing.append(what)
-        return found
-
-    offers.nodes = await listed("nodes", "/api/v1/nodes", _node)
-    slices = await listed("ResourceSlices", SLICES, dict)
-    classes = await listed("DeviceClasses", CLASSES, dict)
+    reader = Reader(client)
+    offers = Offers(missing=reader.problems)
+    offers.nodes = await reader.listed("/api/v1/nodes", _node, note="nodes")
+    slices = await reader.listed(SLICES, dict, note="ResourceSlices")
+    classes = await reader.listed(CLASSES, dict, note="DeviceClasses")
     what = f"ResourceClaimTemplates of namespace {namespace}"
-    templates = await listed(what, templates_path(namespace), dict)
-    requested = await listed("pods of all namespaces", "/api/v1/pods", _requested)
-    claims = await listed("ResourceClaims of all namespaces", CLAIMS, _allocated)
+    templates = await reader.listed(templates_path(namespace), dict, note=what)
+    requested = await reader.listed("/api/v1/pods", _requested, note="pods of all namespaces")
+    what = "ResourceClaims of all namespaces"
+    claims = await reader.listed(CLAIMS, _allocated, note=what)
     if slices is not None and classes is not None:
         offers.devices = _devices(slices)
         offers.objects = read_claim_objects(templates or (), classes, slices)

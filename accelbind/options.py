@@ -78,8 +78,13 @@ def namespace_option(text: str, default: str) -> Any:  # noqa: ANN401 - the same
     )
 
 
+def is_namespace(name: str) -> bool:
+    """Whether a namespace can have this name."""
+    return _NAMESPACE.fullmatch(name) is not None
+
+
 def _namespace(value: str) -> str:
-    if not _NAMESPACE.fullmatch(value):
+    if not is_namespace(value):
         raise typer.BadParameter(
             f"{value!r:.80} is not the name of a namespace: up to 63 lowercase letters, digits"
             " and '-', such as team-a"

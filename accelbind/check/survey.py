@@ -61,9 +61,9 @@ async def survey(client: ClusterClient, policy: Policy, *, namespace: str | None
     def advertised(node: Json) -> dict[str, int]:
         return add_advertised({}, node, policy.fpga_prefixes)
 
-    nodes = await reader.listed("/api/v1/nodes", advertised, what="nodes")
-    slices = await reader.listed(SLICES, dict, what="resourceslices")
-    classes = await reader.listed(CLASSES, dict, what="deviceclasses")
+    nodes = await reader.listed("/api/v1/nodes", advertised, note="nodes: {}")
+    slices = await reader.listed(SLICES, dict, note="resourceslices: {}")
+    classes = await reader.listed(CLASSES, dict, note="deviceclasses: {}")
     if nodes is not None and slices is not None and classes is not None:
         totals: Counter[str] = Counter()
         for of_node in nodes:
@@ -77,14 +77,14 @@ async def survey(client: ClusterClient, policy: Policy, *, namespace: str | None
         result.advertised = totals
         if names_claims(result.index):
             templates = await reader.listed(
-                templates_path(namespace), dict, what="resourceclaimtemplates"
+                templates_path(namespace), dict, note="resourceclaimtemplates: {}"
             )
             if templates is not None:
                 result.claims = read_claim_objects(templates, classes, slices)
     for root, kinds in _POD_KINDS.items():
         for kind in kinds:
             plural, read = f"{kind.lower()}s", partial(_uses, root, kind, prefixes)
-            found = await reader.listed(f"{root}{within}/{plural}", read, what=plural)
+            found = await reader.listed(f"{root}{within}/{plural}", read, note=f"{plural}: {{}}")
             result.uses += chain.from_iterable(found or ())
     return result
 

@@ -2,21 +2,19 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Final, TypeVar
 
+import msgspec
 import typer
 
 from accelbind.cluster import NO_CLUSTER, Target, with_target
 from accelbind.doctor import (
-    certificates,
     cluster,
-    device_types,
     node,
-    policy,
     pools,
-    show,
     webhooks,
     workloads,
 )
@@ -24,13 +22,14 @@ from accelbind.doctor.cluster import Cluster
 from accelbind.doctor.model import Check, CheckStatus, Result, run_check
 from accelbind.doctor.node import Node
 from accelbind.options import namespace_option, switch
-from accelbind.output import Exit, Output, print_result
+from accelbind.output import Exit, Output, StyledLine, print_result
 from accelbind.run import Given, load_settings, with_settings
 from certs.settings import NAMESPACE
 from plugin.settings import PluginSettings
 from services.devices.hardware.scan import DRIVERS
 from services.process.errors import InvalidSettings
 from services.process.settings import PREFIX
+from services.process.text import count, plain
 from webhook.settings import ReviewSettings
 
 T = TypeVar("T")
@@ -43,9 +42,29 @@ _NODE_FOLDERS: Final = ("/var/lib/kubelet/device-plugins", *(each.folder for eac
 """Of which a node has one."""
 
 
+MOST: Final = 20
+"""Lines of one check in text output."""
+
+MARKS: Final = {
+    CheckStatus.OK: "ok",
+    CheckStatus.WARNING: "warning",
+    CheckStatus.FAILED: "FAILED",
+    CheckStatus.UNSEEN: "unseen",
+    CheckStatus.SKIPPED: "-",
+}
+COLOURS: Final = {
+    CheckStatus.WARNING: "yellow",
+    CheckStatus.FAILED: "red",
+    CheckStatus.UNSEEN: "cyan",
+}
+_FINE: Final = frozenset({CheckStatus.OK, CheckStatus.SKIPPED})
+_WIDTH: Final = max(map(len, MARKS.values()))
+_INDENT: Final = " " * (_WIDTH + 2)
+_MESSAGE: Final = 1200
+
 NODE: Final[Mapping[str, Check[Node]]] = {
     "node.devices": node.check_devices,
-    "node.vfio": device_types.check_vfio,
+    "node.vfio": node.check_vfio,
     "node.plugin": node.check_plugin,
 }
 API_SERVER: Final = "cluster.api-server"
@@ -55,9 +74,9 @@ CLUSTER: Final[Mapping[str, Check[Cluster]]] = {
     "cluster.other-suites": workloads.check_other_suites,
     "cluster.pools": pools.check_pools,
     "cluster.webhooks": webhooks.check_webhooks,
-    "cluster.served": certificates.check_served,
+    "cluster.served": webhooks.check_served,
     "cluster.pending-pods": workloads.check_pending,
-    "cluster.policy": policy.check_policy,
+    "cluster.policy": webhooks.check_policy,
 }
 
 
@@ -129,7 +148,7 @@ def doctor(
         if not checks:
             raise InvalidSettings(f"this machine is not a node, and {NO_CLUSTER}, or use --node")
         results = _run(checks, only or (), skip or ())
-    print_result(output, show.document(results), show.lines(results))
+    print_result(output, document(results), lines(results))
     states = {result.state for result in results}
     if CheckStatus.FAILED in states:
         raise typer.Exit(Exit.NO)
@@ -178,3 +197,41 @@ def _is_node(given: dict[str, Any]) -> bool:
     return any(name.startswith(PREFIX) for name in os.environ) or any(
         map(os.path.isdir, _NODE_FOLDERS)
     )
+
+
+def document(results: Sequence[Result]) -> dict[str, Any]:
+    """The results for programs."""
+    return {
+        "ok": not {CheckStatus.FAILED, CheckStatus.UNSEEN} & {each.state for each in results},
+        "counts": {state.value: 0 for state in CheckStatus} | _counts(results),
+        "checks": [msgspec.to_builtins(each) | {"state": each.state} for each in results],
+    }
+
+
+def lines(results: Sequence[Result]) -> Iterator[StyledLine]:
+    """Yield the checklist for people."""
+    for result in results:
+        text = f"{MARKS[result.state].ljust(_WIDTH)}  {result.id}  {result.title}"
+        yield COLOURS.get(result.state), text
+        yield from _result_lines(result)
+    yield None, ""
+    counts = _counts(results)
+    parts = [f"{counts[state]} {state}" for state in reversed(CheckStatus) if state in counts]
+    yield None, f"{count(len(results), 'check')}: {', '.join(parts) or 'none'}"
+
+
+def _result_lines(result: Result) -> Iterator[StyledLine]:
+    # The problems of a check, or if there are none, what is well.
+    shown = [line for line in result.lines if line.state not in _FINE] or result.lines
+    for line in shown[:MOST]:
+        mark = "" if line.state in _FINE else f"{line.state}: "
+        text = plain(" ".join(line.what.split()), _MESSAGE)
+        yield COLOURS.get(line.state), f"{_INDENT}{mark}{text}"
+        if line.todo:
+            yield None, f"{_INDENT}→ {plain(line.todo, _MESSAGE)}"
+    if len(shown) > MOST:
+        yield None, f"{_INDENT}… and {len(shown) - MOST} more (-o json lists them)"
+
+
+def _counts(results: Sequence[Result]) -> Counter[str]:
+    return Counter(result.state.value for result in results)

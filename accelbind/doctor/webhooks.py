@@ -1,14 +1,17 @@
-"""Checks of `accelbind doctor`: webhook configurations."""
+"""Checks of `accelbind doctor`: webhook configurations, their trust, and who may write them."""
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from accelbind.cluster import Json, part
 from accelbind.doctor.cluster import APPLY, Cluster, name_of
-from accelbind.doctor.model import Line, failed, ok
+from accelbind.doctor.model import Line, Unseen, failed, ok, skipped, unseen, warning
+from accelbind.explain.dry_run import Denied, NotAsked, dry_run
 from certs.store import SUFFIX
 from services.kube.objects import GROUP, PLURALS
+from services.pods.manifests import find_pods
 from services.process.text import plain
 
 NAME: Final = "accelbind"
@@ -19,6 +22,24 @@ _KINDS: Final = {
     "validating": "changes by other webhooks are not checked",
 }
 """Kinds of configurations, and what is lost if none of ours covers pods."""
+
+NAMESPACE: Final = "default"
+"""Where a pod is tried: webhooks leave out kube-system."""
+
+_NOBODY: Final = "accelbind-doctor"
+"""A name that no mapping has, and that of the pod."""
+_RENEW: Final = "see accelbind certs show, and the log of accelbind certs run"
+
+CERTS: Final = "accelbind-certs"
+_POLICY: Final = "ValidatingAdmissionPolicy"
+
+# RBAC lets the account update our webhook configurations completely, and create Secrets of any
+# type. Policies limit that, and nothing else notices that they or their bindings are missing.
+POLICIES: Final = {
+    "accelbind-certs": "could change more of our webhook configurations than caBundle",
+    "accelbind-certs-secrets": "could create a Secret that the cluster fills with another token",
+}
+"""What the account could do without each of its policies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,3 +134,51 @@ def _faults(entry: Json, prefixes: tuple[str, ...]) -> Iterator[str]:
     missing = [prefix for prefix in prefixes if conditions and prefix not in expressions]
     if missing:
         yield f"does not name {', '.join(missing)} in matchConditions: it never sees such pods"
+
+
+def check_served(cluster: Cluster) -> Iterator[Line]:
+    """Does the API server reach the webhook and trust its certificate?"""
+    hooks = our_hooks(cluster)
+    if not hooks:
+        yield skipped("there is no webhook configuration of accelbind")
+        return
+    if len({str(hook.client.get("caBundle")) for hook in hooks}) > 1:
+        yield warning("the entries of the webhook configurations trust different CAs", _RENEW)
+    limits = {cluster.prefixes[0] + _NOBODY: "1"}
+    container = {"name": "work", "image": "none", "resources": {"limits": limits}}
+    pod = {"kind": "Pod", "metadata": {"name": _NOBODY}, "spec": {"containers": [container]}}
+    (found,) = find_pods({"apiVersion": "v1", **pod})
+    tried = f"a pod that the webhook refuses was tried in the namespace {NAMESPACE}"
+    match cluster.query(lambda client: dry_run(client, found, NAMESPACE)):
+        case Denied("webhook", author) if any(hook.name in author for hook in hooks):
+            yield ok(f"the API server calls {author} and trusts its certificate")
+        case Denied("webhook-failed", author, text) if any(hook.name in author for hook in hooks):
+            yield failed(text, f"certificates: {_RENEW}; else see cluster.workloads")
+        case Denied(message=text) | NotAsked(text):
+            yield unseen(f"{tried}: {text}")
+        case _:
+            yield unseen(f"{tried}: it was not sent to the webhook")
+
+
+def check_policy(cluster: Cluster) -> Iterator[Line]:
+    """Can the account accelbind-certs change only caBundle?"""
+    account = f"/api/v1/namespaces/{cluster.namespace}/serviceaccounts/{CERTS}"
+    with contextlib.suppress(Unseen):  # it may exist
+        if cluster.get(account) is None:
+            yield skipped(f"there is no account {CERTS} in namespace {cluster.namespace}")
+            return
+    specs = [
+        part(each, "spec") for each in cluster.items(f"{GROUP}/validatingadmissionpolicybindings")
+    ]
+    for name, risk in POLICIES.items():
+        denies = any(
+            spec.get("policyName") == name and "Deny" in (spec.get("validationActions") or ())
+            for spec in specs
+        )
+        if cluster.get(f"{GROUP}/validatingadmissionpolicies/{name}") is None:
+            text = f"there is no {_POLICY} {name}: {CERTS} {risk}"
+            yield warning(text, f"{APPLY}; before Kubernetes 1.30 use cert-manager")
+        elif not denies:
+            yield failed(f"no {_POLICY}Binding of {name} denies anything: {CERTS} {risk}", APPLY)
+        else:
+            yield ok(f"{_POLICY} {name} is there and bound")

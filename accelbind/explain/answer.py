@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from accelbind.explain.dry_run import Admitted, Denied, pod_of
+from accelbind.mappings import resource_of
 from services.admission.mutate import Patched, Policy, Refused, Unchanged
 from services.admission.preview import Explained, mutated_manifest
 from services.mappings.accelerator import CLAIM_TEMPLATE
@@ -201,7 +202,7 @@ def _rewrites(
             came = [*resources.items(), *_claims(now.get(name), templates)]
             for key, units in gone.items():
                 mapping = _mapping(key, namespace, index, policy)
-                resource = _resource(key, mapping)
+                resource = resource_of(mapping, key.partition("/")[0]) if mapping else ""
                 if not resource and len(gone) == len(resources) == 1:
                     (resource,) = resources
                 wanted = {resource, *_also(mapping)}
@@ -235,13 +236,6 @@ def _mapping(key: str, namespace: str, index: MappingIndex, policy: Policy) -> O
     if not key.startswith(policy.accelerator_prefixes):
         return own.by_name.get(name)
     return own.accelerators.by_name.get(name) or policy.shared(index).by_name.get(name)
-
-
-def _resource(key: str, mapping: OneMapping | None) -> str:
-    if mapping is None:
-        return ""
-    resource = mapping.resolution.resource
-    return f"{key.partition('/')[0]}/{resource}" if mapping.resolution.mode else resource
 
 
 def _without_defaults(after: Any, before: Any, *, whole: bool = False) -> Any:  # noqa: ANN401 - JSON

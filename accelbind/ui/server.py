@@ -20,15 +20,20 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from accelbind.name_list import read_names
+from accelbind.cluster import Json
+from accelbind.explain.asking import Asked
+from accelbind.explain.show import as_yaml, lines
+from accelbind.names import read_names
 from accelbind.ui.live import Live
-from accelbind.ui.names import explained
-from services.process.errors import AccelbindError
+from services.pods.manifests import find_pods
+from services.process.errors import AccelbindError, InvalidManifest
 
 HOST: Final = "127.0.0.1"
 HEARTBEAT_SECONDS: Final = 1.0
 MOST_BODY: Final = 64 * 1024
 """Bytes of a request."""
+
+_EXAMPLE: Final = "accelbind.dev/gpu: 1"
 
 _FILES: Final = {
     "/": ("index.html", "text/html"),
@@ -132,7 +137,7 @@ def create_app(live: Live, token: str, port: int, is_ending: Callable[[], bool])
     async def explain(request: Request) -> Response:
         try:
             asked = json.loads(await request.body())
-            return JSONResponse(await explained(live, str(asked["namespace"]), str(asked["text"])))
+            return JSONResponse(await _explained(live, str(asked["namespace"]), str(asked["text"])))
         except RecursionError:
             return _problem("the text is nested too deeply")
         except (ValueError, TypeError, KeyError, yaml.YAMLError, AccelbindError) as error:
@@ -145,6 +150,38 @@ async def _events(live: Live, is_ending: Callable[[], bool]) -> AsyncIterator[by
     async for shown in live.watch(is_ending, HEARTBEAT_SECONDS):
         # A comment, for which a connection that has gone is noticed.
         yield b":\n\n" if shown is None else b"data: " + msgspec.json.encode(shown) + b"\n\n"
+
+
+async def _explained(live: Live, namespace: str, text: str) -> Json:
+    """What becomes of a container with these limits, as YAML: a line per fact, and the pod.
+
+    Raises:
+        InvalidManifest: The text is no mapping of names to numbers.
+        ClusterError: The API server does not say.
+    """
+    limits = yaml.safe_load(text)
+    if not isinstance(limits, dict) or not all(map(_is_limit, limits, limits.values())):
+        raise InvalidManifest(f"write a name and a number per line, such as {_EXAMPLE}")
+    container: Json = {"name": "main", "image": "image", "resources": {"limits": limits}}
+    manifest: Json = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "pod", "namespace": namespace},
+        "spec": {"containers": [container]},
+    }
+    asked = Asked([*find_pods(manifest)], [namespace], (), live.policy)
+    (answer,) = await asked.on_cluster(live.client)
+    said = [each if isinstance(each, str) else each[1] for each in lines(answer)]
+    return {
+        "refused": answer.is_refused,
+        "lines": [*said, *answer.hints],
+        "pod": "\n".join(as_yaml(answer.after)) if answer.after else "",
+    }
+
+
+def _is_limit(name: object, number: object) -> bool:
+    # Lists that repeat lists by aliases would be billions of values once they are written.
+    return isinstance(name, str) and isinstance(number, str | int | float | None)
 
 
 def _problem(text: str, status: HTTPStatus = HTTPStatus.UNPROCESSABLE_ENTITY) -> JSONResponse:

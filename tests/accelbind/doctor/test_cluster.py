@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from accelbind.doctor.command import lines
 from accelbind.doctor.model import Result, failed
-from accelbind.doctor.policy import CERTS, POLICIES
-from accelbind.doctor.show import lines
+from accelbind.doctor.webhooks import CERTS, POLICIES
 from certs.folder import issue
 from simulator.apiserver.standin import ApiServerStandIn
 from simulator.cards import A10_INTERFACE, NLB0
