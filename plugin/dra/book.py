@@ -108,10 +108,6 @@ class ClaimBook:
         """All claims that are here and can be read."""
         return self._all()[0]
 
-    def uids(self) -> frozenset[str]:
-        """The UIDs of all claims that are here and can be read."""
-        return frozenset(entry.claim.uid for entry in self.entries())
-
     def unreadable(self) -> tuple[str, ...]:
         """Why others can't be read, and what to do."""
         return tuple(self._all()[1])
@@ -133,22 +129,21 @@ class ClaimBook:
         wants: tuple[Want, ...],
         pods: tuple[str, ...] = (),
         pod_claim: str | None = None,
-    ) -> None:
-        """Reserve the devices of a claim; the caller has made sure that nobody has them."""
-        self._write(ClaimEntry(claim, self._boot, wants, pods=pods, pod_claim=pod_claim))
-
-    def as_committed(
-        self, claim: ClaimRef, wants: tuple[Want, ...], file: str | None = None
     ) -> ClaimEntry:
-        """The entry of a claim that is prepared."""
-        known = self.find(claim.uid) or ClaimEntry(claim, self._boot, ())
-        return msgspec.structs.replace(
-            known, claim=claim, wants=wants, is_committed=True, file=file, is_leftover=False
-        )
+        """Reserve the devices of a claim; the caller has made sure that nobody has them."""
+        entry = ClaimEntry(claim, self._boot, wants, pods=pods, pod_claim=pod_claim)
+        self._write(entry)
+        return entry
 
-    def commit(self, claim: ClaimRef, wants: tuple[Want, ...], file: str | None = None) -> None:
+    def commit(self, entry: ClaimEntry, file: str | None = None) -> None:
         """Note that a claim is prepared, and its CDI file."""
-        self._write(self.as_committed(claim, wants, file))
+        # Its pods may have been noted since the entry was read.
+        known = self.find(entry.claim.uid) or entry
+        self._write(
+            msgspec.structs.replace(
+                known, wants=entry.wants, is_committed=True, file=file, is_leftover=False
+            )
+        )
 
     def note_pods(self, entry: ClaimEntry, pods: Collection[str] | None) -> None:
         """Note which pods use a claim, as the kubelet says; None if it does not know the claim.

@@ -32,7 +32,7 @@ from services.node.node_check import require_numbers
 from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError, NotAllowed
-from services.process.files import file_fault, open_regular, replace_file
+from services.process.files import open_regular
 from services.process.json import UNREADABLE
 from services.process.text import listing
 
@@ -48,7 +48,6 @@ VERSIONS: Final = ("metadata.resource.k8s.io/v1beta1", "metadata.resource.k8s.io
 """Of the format (KEP-5304, `k8s.io/dynamic-resource-allocation/api/metadata`). A file has the same
 object once for each, the newest first; a reader uses the first one that it knows."""
 
-_MODE: Final = 0o644
 _MAX_BYTES: Final = 1 << 20
 
 T = TypeVar("T")
@@ -92,40 +91,36 @@ class CdiClaimFiles:
             ExternalFailure: A device is gone.
             NotAllowed: Another device has a device's node now.
         """
-        given = self._with_metadata(
-            entry, given_to(entry.claim.uid, entry.wants, self._state.ledger.by_name)
-        )
+        uid, mounts = entry.claim.uid, self._mounts(entry)
+        given = given_to(uid, entry.wants, self._state.ledger.by_name, mounts)
         require_numbers(self._root, (node for each in given for node in each.edits.nodes))
         edits = [each.edits for each in given]
         content = describe_claim(edits, host_root=self._host_root, note=entry.note)
         return ClaimFile(given, content)
 
-    def _with_metadata(
-        self, entry: ClaimEntry, given: Sequence[GivenDevice]
-    ) -> tuple[GivenDevice, ...]:
-        """The devices, the first one of each request with the file of metadata."""
-        firsts = {each.request: each for each in reversed(given)}
-
-        def files(each: GivenDevice) -> tuple[tuple[str, str], ...]:
-            if entry.pod_claim is None or firsts[each.request] is not each:
-                return ()
-            inside = path_in_container(entry.claim, entry.pod_claim, each.request)
-            return ((str(self._metadata_path(entry, each.request)), inside),)
-
-        return tuple(replace(each, edits=replace(each.edits, files=files(each))) for each in given)
-
-    def _metadata_path(self, entry: ClaimEntry, request: str) -> Path:
-        return self._metadata / entry.claim.uid / f"{request}.json"
-
-    def _metadata_files(self, entry: ClaimEntry) -> dict[Path, bytes]:
+    def _mounts(self, entry: ClaimEntry) -> dict[str, tuple[str, str]]:
+        """The files of metadata by request: their paths on the host and in the container."""
         if entry.pod_claim is None:
             return {}
         return {
-            self._metadata_path(entry, want.request): describe_request(
-                entry.claim, entry.pod_claim, want, pool=self._pool
+            want.request: (
+                str(self._metadata / entry.claim.uid / f"{want.request}.json"),
+                path_in_container(entry.claim, entry.pod_claim, want.request),
             )
             for want in entry.wants
         }
+
+    def _contents(self, entry: ClaimEntry, content: bytes) -> dict[Path, bytes]:
+        """All files of a claim; the CDI file comes last, since it names the others."""
+        mounts = self._mounts(entry)
+        files = {
+            Path(mounts[want.request][0]): describe_request(
+                entry.claim, entry.pod_claim, want, self._pool
+            )
+            for want in entry.wants
+            if entry.pod_claim is not None
+        }
+        return files | {self.path(entry.claim.uid): content}
 
     def require_own(self, content: bytes, wants: Sequence[Want]) -> None:
         """Raise `NotAllowed` if a file of a claim names a node that another device has now."""
@@ -153,12 +148,8 @@ class CdiClaimFiles:
         Raises:
             HardwareError: One can't be written.
         """
-        return await self._call(lambda: self._write(entry, content))
-
-    def _write(self, entry: ClaimEntry, content: bytes) -> dict[Path, str]:
-        # The CDI file comes last: it names the others.
-        found = {path: _keep(path, each) for path, each in self._metadata_files(entry).items()}
-        found[self.path(entry.claim.uid)] = _write_cdi(self._folder, entry.claim.uid, content)
+        files = self._contents(entry, content).items()
+        found = await self._call(lambda: {path: _keep(path, each) for path, each in files})
         return {path: why for path, why in found.items() if why}
 
     async def remove(self, uid: str) -> None:
@@ -175,16 +166,15 @@ class CdiClaimFiles:
         Raises:
             HardwareError: A folder hangs.
         """
+        files = {
+            entry.claim.uid: self._contents(entry, content).items() for entry, content in contents
+        }
         return await self._call(
             lambda: frozenset(
-                entry.claim.uid for entry, content in contents if self._is_faulty(entry, content)
+                uid
+                for uid, of_claim in files.items()
+                if any(_on_disk(path).fault(each) for path, each in of_claim)
             )
-        )
-
-    def _is_faulty(self, entry: ClaimEntry, content: bytes) -> bool:
-        files = self._metadata_files(entry).items()
-        return bool(CdiFolder(self._folder, claim_file(entry.claim.uid)).fault(content)) or any(
-            file_fault(path, each, mode=_MODE) for path, each in files
         )
 
     async def read(self, uid: str) -> bytes:
@@ -252,7 +242,7 @@ def remove_files(folder: Path, metadata: Path, uid: str) -> None:
     Raises:
         HardwareError: One is left.
     """
-    _write_cdi(folder, uid, b"")
+    _keep(folder / claim_file(uid), b"")
     own = metadata / uid
     try:
         shutil.rmtree(own)
@@ -262,24 +252,16 @@ def remove_files(folder: Path, metadata: Path, uid: str) -> None:
         raise HardwareError(f"{own} can't be removed: {error.strerror}") from error
 
 
-def _write_cdi(folder: Path, uid: str, content: bytes) -> str:
-    """Make sure of the CDI file of a claim; return why it had to be written, if so."""
-    done = CdiFolder(folder, claim_file(uid)).write(content)
-    if done.error:
-        raise HardwareError(done.error)
-    return done.found
+def _on_disk(path: Path) -> CdiFolder:
+    return CdiFolder(path.parent, path.name)
 
 
 def _keep(path: Path, content: bytes) -> str:
-    """Make sure of a file of metadata; return why it had to be written, if so."""
-    found = file_fault(path, content, mode=_MODE)
-    if found:
-        try:
-            path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-            replace_file(path, content, mode=_MODE)
-        except OSError as error:
-            raise HardwareError(f"{path} can't be written: {error.strerror}") from error
-    return found
+    """Make sure of a file, or that there is none; return why it had to be written, if so."""
+    done = _on_disk(path).write(content)
+    if done.error:
+        raise HardwareError(done.error)
+    return done.found
 
 
 def _notes(folder: Path, known: Collection[str]) -> dict[str, str]:
@@ -327,9 +309,15 @@ def foreign_nodes(wants: Sequence[Want], devices: Mapping[str, DraDevice]) -> fr
 
 
 def given_to(
-    uid: str, wants: Sequence[Want], devices: Mapping[str, DraDevice]
+    uid: str,
+    wants: Sequence[Want],
+    devices: Mapping[str, DraDevice],
+    files: Mapping[str, tuple[str, str]],
 ) -> tuple[GivenDevice, ...]:
-    """Nodes and variables that containers get with each device of a claim."""
+    """Nodes and variables that containers get with each device of a claim.
+
+    With the first device of a request, they get its file: the paths on the host and in them.
+    """
     given = []
     for want in wants:
         present = require_present(want.devices, devices, want.who)
@@ -342,10 +330,13 @@ def given_to(
         if [each.resource for each in wants].count(want.resource) > 1:
             suffix = f"_{want.request.upper().replace('-', '_')}"
             envs |= {name + suffix: value for name, value in envs.items()}
+        mounts = (files[want.request],) if want.request in files else ()
         for (name, device), (_, share) in zip(chosen.items(), want.parts(), strict=True):
             # With the claim's UID: runtimes remember what a name means.
-            edits = ClaimDevice(f"{uid}-{want.request}-{name}", device.nodes, tuple(envs.items()))
+            unique = f"{uid}-{want.request}-{name}"
+            edits = ClaimDevice(unique, device.nodes, tuple(envs.items()), mounts)
             given.append(GivenDevice(want.request, name, share.id, edits))
+            mounts = ()
     return tuple(given)
 
 
@@ -366,7 +357,7 @@ def path_in_container(claim: ClaimRef, pod_claim: str, request: str) -> str:
     return f"{IN_CONTAINER}/{place}/{request}/{DRIVER}-metadata.json"
 
 
-def describe_request(claim: ClaimRef, pod_claim: str, want: Want, *, pool: str) -> bytes:
+def describe_request(claim: ClaimRef, pod_claim: str, want: Want, pool: str) -> bytes:
     """The file of a request, whose devices are in a pool."""
     # It doesn't change as long as the claim is prepared, so its generation is the first.
     metadata = {"name": claim.name, "namespace": claim.namespace, "uid": claim.uid, "generation": 1}

@@ -10,6 +10,7 @@ Claims are prepared without any of this, also where the account may not write it
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, NoReturn, TypeAlias
 
@@ -54,6 +55,15 @@ Reports: TypeAlias = list[dict[str, Any]]
 log = structlog.get_logger(component="dra")
 
 
+@dataclass(slots=True)
+class _Reported:
+    """What the status of a claim has of its devices; None if that is unknown."""
+
+    devices: Reports | None
+    forbidden_until: float = 0.0
+    """When a claim that may not be reported is tried again."""
+
+
 class ClaimReports:
     """Writes `status.devices` of the claims in a book; `pool` is the node's name."""
 
@@ -68,12 +78,8 @@ class ClaimReports:
         self._due = state.steps.follow()
         self._backoff = Backoff()
         self._pause: float | None = None
-        self._earlier: set[str] | None = None
-        """UIDs of claims that an earlier process may have reported; None before the first round."""
-        self._reported: dict[str, Reports] = {}
-        """What was written or refused, by UID."""
-        self._forbidden: dict[str, float] = {}
-        """When claims that may not be reported are tried again, by UID."""
+        self._reported: dict[str, _Reported] | None = None
+        """By UID; None before the first round."""
         self._outage = Outage(
             log,
             "the status of claims can't be written",
@@ -89,25 +95,21 @@ class ClaimReports:
         """Report the claims whose devices or health have changed."""
         entries = [each for each in self._book.entries() if each.is_committed]
         problems = problems_of(self._state.ledger.by_name, entries)
-        uids = {each.claim.uid for each in entries}
-        if self._earlier is None:
-            self._earlier = uids
-        self._reported = {uid: each for uid, each in self._reported.items() if uid in uids}
-        now = time.monotonic()
-        self._forbidden = {
-            uid: at for uid, at in self._forbidden.items() if uid in uids and at > now
+        now, is_first, known = time.monotonic(), self._reported is None, self._reported or {}
+        # An earlier process may have reported those of the first round.
+        self._reported = known = {
+            each.claim.uid: known.get(each.claim.uid) or _Reported(None if is_first else [])
+            for each in entries
         }
-        self._pause = None
         for entry in entries:
-            uid = entry.claim.uid
-            if uid in self._forbidden:
+            reported = known[entry.claim.uid]
+            if reported.forbidden_until > now:
                 continue
             reports = device_reports(entry, problems, pool=self._pool)
             try:
-                if uid in self._earlier:
-                    self._reported[uid] = await self._read(entry.claim)
-                    self._earlier.discard(uid)
-                if reports != self._reported.get(uid):
+                if reported.devices is None:
+                    reported.devices = await self._read(entry.claim)
+                if reports != reported.devices:
                     await self._write(entry.claim, reports)
                     self._outage.ended()
             except ClusterError as error:
@@ -115,14 +117,14 @@ class ClaimReports:
                 if will_pass(error):
                     self._pause = self._backoff.pause(requested_pause(error))
                     return
-                self._earlier.discard(uid)
                 if isinstance(error, BadStatus) and error.status == FORBIDDEN:
-                    self._forbidden[uid] = now + FORBIDDEN_SECONDS
+                    reported.devices = reported.devices or []
+                    reported.forbidden_until = now + FORBIDDEN_SECONDS
                     continue
-            self._reported[uid] = reports
+            reported.devices = reports
             self._backoff.reset()
-        if self._forbidden:
-            self._pause = max(min(self._forbidden.values()) - time.monotonic(), 0.0)
+        forbidden = [t for each in known.values() if (t := each.forbidden_until) > now]
+        self._pause = max(min(forbidden) - time.monotonic(), 0.0) if forbidden else None
 
     async def _read(self, claim: ClaimRef) -> Reports:
         """What is in the status of a claim."""

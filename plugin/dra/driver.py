@@ -7,10 +7,10 @@ finds them again by itself; a socket that was deleted is made again.
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import grpc.aio
 import structlog
@@ -70,8 +70,6 @@ MAX_ERROR: Final = 900
 """Characters of an error: it becomes an Event."""
 
 _PREPARE_BUCKETS: Final = (0.01, 0.05, 0.25, 1.0, 5.0, 20.0, 40.0)
-
-T = TypeVar("T")
 
 log = structlog.get_logger(component="dra")
 
@@ -267,12 +265,14 @@ class DraServer(RegistrationServicer, DRAPluginServicer, DRAResourceHealthServic
         ],
     ) -> pb.NodePrepareResourcesResponse:
         """Make claims ready."""
-        answer = pb.NodePrepareResourcesResponse()
-        done = await _each(request.claims, self._prepare)
-        for claim, (given, error) in zip(request.claims, done, strict=True):
-            one = answer.claims[claim.uid]
-            one.error = error
-            for each in given or ():
+        answer, claims = pb.NodePrepareResourcesResponse(), _refs(request.claims)
+        done = await asyncio.gather(*map(self._prepare, claims), return_exceptions=True)
+        for claim, given in zip(claims, done, strict=True):
+            one = answer.claims[claim.uid]  # the kubelet refuses an answer that lacks a claim
+            if isinstance(given, BaseException):
+                one.error = _text(given)
+                continue
+            for each in given:
                 one.devices.add(
                     request_names=[each.request],
                     pool_name=self._pool,
@@ -290,10 +290,10 @@ class DraServer(RegistrationServicer, DRAPluginServicer, DRAResourceHealthServic
         ],
     ) -> pb.NodeUnprepareResourcesResponse:
         """Take claims back."""
-        answer = pb.NodeUnprepareResourcesResponse()
-        done = await _each(request.claims, self._unprepare)
-        for claim, (_, error) in zip(request.claims, done, strict=True):
-            answer.claims[claim.uid].error = error
+        answer, claims = pb.NodeUnprepareResourcesResponse(), _refs(request.claims)
+        done = await asyncio.gather(*map(self._unprepare, claims), return_exceptions=True)
+        for claim, error in zip(claims, done, strict=True):
+            answer.claims[claim.uid].error = _text(error) if error else ""
             self._metrics.unprepared.labels("failed" if error else "unprepared").inc()
         return answer
 
@@ -333,7 +333,7 @@ class DraServer(RegistrationServicer, DRAPluginServicer, DRAResourceHealthServic
         with self._metrics.prepare_seconds.time():
             try:
                 given = await self._preparation.prepare(claim)
-            except Exception as error:  # `_each` answers with it
+            except Exception as error:  # the answer has it
                 is_refused = isinstance(error, InvalidInput)
                 self._metrics.prepared.labels("refused" if is_refused else "failed").inc()
                 log.warning(
@@ -360,16 +360,8 @@ async def _until_gone(files: Mapping[Path, Identity | None]) -> Path:
         await asyncio.sleep(CHECK_SECONDS)
 
 
-async def _each(
-    claims: Iterable[pb.Claim], work: Callable[[ClaimRef], Awaitable[T]]
-) -> list[tuple[T | None, str]]:
-    """Do work for claims at the same time; return the result of each, or its error."""
-    # The kubelet refuses an answer that lacks one of its claims.
-    refs = [ClaimRef(each.namespace, each.name, each.uid) for each in claims]
-    results = await asyncio.gather(*map(work, refs), return_exceptions=True)
-    return [
-        (None, _text(each)) if isinstance(each, BaseException) else (each, "") for each in results
-    ]
+def _refs(claims: Iterable[pb.Claim]) -> list[ClaimRef]:
+    return [ClaimRef(each.namespace, each.name, each.uid) for each in claims]
 
 
 def _text(error: BaseException) -> str:

@@ -22,6 +22,7 @@ from functools import partial
 from typing import Final
 from weakref import WeakValueDictionary
 
+import msgspec
 import structlog
 
 from plugin.dra.book import ClaimBook, ClaimEntry
@@ -150,10 +151,8 @@ class Preparation:
         # Neither the API server nor a card is asked. Work that goes on holds the card's lock, and
         # the card's records are empty until it ends: the next claim waits, or programs again.
         async with self.lock(claim.uid):
-            await self._files.remove(claim.uid)
-            self._book.remove(claim.uid)  # last: until then a retry finds what is left
+            await self._remove(claim.uid)
         log.info("claim unprepared", claim=str(claim), uid=claim.uid)
-        self._state.rescan.request()
 
     async def end_leftover(self, entry: ClaimEntry) -> bool:
         """Take back a claim that nobody uses, unless something has happened to it meanwhile."""
@@ -163,28 +162,30 @@ class Preparation:
         async with self.lock(uid):
             if self._book.find(uid) != entry:
                 return False
-            await self._files.remove(uid)
-            self._book.remove(uid)
+            await self._remove(uid)
         text = "a claim that nobody knows and uses was given back"
         log.warning(text, claim=str(entry.claim), uid=uid)
-        self._state.rescan.request()
         return True
+
+    async def _remove(self, uid: str) -> None:
+        await self._files.remove(uid)
+        self._book.remove(uid)  # last: until then a retry finds what is left
+        self._state.rescan.request()
 
     def is_worked_on(self, uid: str) -> bool:
         """Whether a claim is being prepared or taken back."""
         lock = self._locks.get(uid)
         return uid in self._running or (lock is not None and lock.locked())
 
-    async def _commit(self, ref: ClaimRef, wants: tuple[Want, ...]) -> tuple[GivenDevice, ...]:
-        entry = self._book.as_committed(ref, wants)
+    async def _commit(self, entry: ClaimEntry) -> tuple[GivenDevice, ...]:
         file = self._files.describe(entry)
         await self._files.write(entry, file.content)
-        self.commit(ref, wants, file.content)  # after it: the claim's containers may start then
+        self.commit(entry, file.content)  # after it: the claim's containers may start then
         return file.given
 
-    def commit(self, ref: ClaimRef, wants: tuple[Want, ...], file: bytes) -> None:
+    def commit(self, entry: ClaimEntry, file: bytes) -> None:
         """Note that a claim is prepared, and that its file is there."""
-        self._book.commit(ref, wants, file.decode())
+        self._book.commit(entry, file.decode())
         self._state.rescan.request()
 
     def _begin(self, claim: ClaimRef) -> "_Work":
@@ -218,10 +219,10 @@ class Preparation:
         if known is not None:
             require_unchanged(known.wants, claim)
         wants = await self._check(claim)
-        await self._reserve(claim, wants, work)
+        entry = await self._reserve(claim, wants, work)
         work.step = "its regions are made ready, which goes on"
         await self._make_all_ready(claim, wants)
-        given = await self._commit(ref, wants)
+        given = await self._commit(entry)
         log.info(
             "claim prepared",
             claim=str(ref),
@@ -245,7 +246,7 @@ class Preparation:
                 raise
         # Always: without the file no container starts, and it may be gone since, as after a reboot
         # (kubernetes/kubernetes#141433).
-        return await self._commit(ref, wants)
+        return await self._commit(msgspec.structs.replace(known, wants=wants))
 
     # 1. check
 
@@ -271,7 +272,9 @@ class Preparation:
 
     # 2. reserve
 
-    async def _reserve(self, claim: AllocatedClaim, wants: tuple[Want, ...], work: "_Work") -> None:
+    async def _reserve(
+        self, claim: AllocatedClaim, wants: tuple[Want, ...], work: "_Work"
+    ) -> ClaimEntry:
         """Reserve devices, once nobody else has them."""
         # The scheduler hands a device out again as soon as its claim is deleted, which may be
         # before the containers end.
@@ -280,9 +283,8 @@ class Preparation:
                 holders = await self._holders(claim.ref, wants)
                 if not holders:
                     pods = tuple(each.uid for each in claim.pods if each.uid)
-                    self._book.reserve(claim.ref, wants, pods, claim.pod_claim)
                     self._state.rescan.request()
-                    return
+                    return self._book.reserve(claim.ref, wants, pods, claim.pod_claim)
             work.step = f"others still have {listing(holders[:8])}"
             if self.ends:  # they can't be taken back until the next one serves
                 raise DeviceBusy(f"{work.step}, and the driver ends; {RETRIES}")

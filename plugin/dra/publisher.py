@@ -230,11 +230,17 @@ class SlicePublisher:
             shown_attributes(before),
             taints=self._has_taints,
         )
-        if not self.error and self._is_published(wanted):
+        # As far as our writes and the watch show.
+        is_current = not self.error and self._stored == self._versions
+        if (
+            is_current
+            and answers is not None
+            and [each.wanted for each in answers.values()] == wanted
+        ):
             return
-        if self.error or (answers is not None and self._stored != self._versions):
+        if not is_current and answers is not None:
             stored = await self._list()
-        await self._write(self._client, wanted, stored)
+        await self._write(wanted, stored)
 
     async def _is_divided_right(self, ledger: Ledger) -> bool:
         """Whether devices are divided as the API server keeps it, if any are.
@@ -286,12 +292,6 @@ class SlicePublisher:
         self._renamed.update(listing(whose) if whose else "")
         return Claimed(self._book.committed(), renamed)
 
-    def _is_published(self, wanted: list[list[Body]]) -> bool:
-        """Whether the slices have these devices, as far as our writes and the watch show."""
-        if self._answers is None or self._stored != self._versions:
-            return False
-        return [each.wanted for each in self._answers.values()] == wanted
-
     async def _list(self) -> list[NamedObject]:
         # An old list leads to a conflict, and to another list after a pause. Thousands of nodes may
         # list at once, and the database may be read in full for each.
@@ -301,17 +301,15 @@ class SlicePublisher:
 
         return await list_objects(self._client, COLLECTION, read, self._selector, cached=True)
 
-    async def _write(
-        self, client: ClusterClient, wanted: list[list[Body]], known: Sequence[NamedObject]
-    ) -> None:
+    async def _write(self, wanted: list[list[Body]], known: Sequence[NamedObject]) -> None:
         stored = {each.item["metadata"]["name"]: each for each in known}
         present = [self._as_written(read_slice(each.item)) for each in stored.values()]
         planned = plan(self._node, wanted, present)
         for name in planned.delete:
-            await delete_object(client, stored.pop(name))
+            await delete_object(self._client, stored.pop(name))
             self._writes.labels("deleted").inc()
         for each in planned.write:
-            stored[each.name] = await self._write_slice(client, each, stored.get(each.name))
+            stored[each.name] = await self._write_slice(each, stored.get(each.name))
         self._learn(wanted, stored)
         if planned.delete or planned.write:
             number = sum(map(len, wanted))
@@ -319,16 +317,16 @@ class SlicePublisher:
                 "devices published", devices=number, slices=[each.name for each in planned.write]
             )
 
-    async def _write_slice(
-        self, client: ClusterClient, wanted: Slice, stored: NamedObject | None
-    ) -> NamedObject:
+    async def _write_slice(self, wanted: Slice, stored: NamedObject | None) -> NamedObject:
         if stored is not None:
             spec = {"spec": slice_spec(self._node, wanted)}
-            written = await replace_object(client, stored, stored.item | spec, manager=MANAGER)
+            written = await replace_object(
+                self._client, stored, stored.item | spec, manager=MANAGER
+            )
             self._writes.labels("updated").inc()
             return written
-        item = self._item(wanted, [await self._owner(client)])
-        created = await create_object(client, COLLECTION, item, manager=MANAGER)
+        item = self._item(wanted, [await self._owner()])
+        created = await create_object(self._client, COLLECTION, item, manager=MANAGER)
         self._writes.labels("created").inc()
         return created
 
@@ -337,10 +335,10 @@ class SlicePublisher:
         spec = slice_spec(self._node, wanted)
         return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
 
-    async def _owner(self, client: ClusterClient) -> dict[str, object]:
+    async def _owner(self) -> dict[str, object]:
         # Read each time: a Node that was made anew has another UID, and by the old one the garbage
         # collector would delete the slice at once.
-        node = await read_object(client, f"{NODES}/{segment(self._node)}")
+        node = await read_object(self._client, f"{NODES}/{segment(self._node)}")
         if node is None:
             raise ClusterError(
                 f'the API server has no node "{self._node}": set --node-name to the name of this'

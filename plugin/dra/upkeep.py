@@ -22,7 +22,7 @@ import structlog
 from plugin.dra.book import ClaimBook, ClaimEntry
 from plugin.dra.claim_files import CdiClaimFiles
 from plugin.dra.preparation import Preparation
-from plugin.dra.wants import Want, located, require_healthy
+from plugin.dra.wants import located, require_healthy
 from services.node.kept_files import Kept, KeptFiles
 from services.node.state import NodeState
 from services.process.errors import AccelbindError, HardwareError, NotAllowed
@@ -37,22 +37,19 @@ class _Promise:
     """The files that a committed claim is to have on the disk."""
 
     entry: ClaimEntry
-    """What it has."""
-    wants: tuple[Want, ...]
+    """As it is noted."""
+    now: ClaimEntry
+    """With the ids that its devices have now."""
     content: bytes
     """Of its CDI file; empty if there is to be none."""
     error: str = ""
     """Why its devices can't be followed."""
 
     @property
-    def uid(self) -> str:
-        return self.entry.claim.uid
-
-    @property
     def is_new(self) -> bool:
         """Whether the entry is to be written too."""
         noted = self.entry.wants, self.entry.file
-        return not self.error and (self.wants, self.content.decode()) != noted
+        return not self.error and (self.now.wants, self.content.decode()) != noted
 
 
 class ClaimUpkeep:
@@ -94,7 +91,13 @@ class ClaimUpkeep:
                 if entry.is_committed and not self._preparation.is_worked_on(entry.claim.uid)
             ]
             faulty = await self._files.faulty([(each.entry, each.content) for each in promises])
-            errors += [await self._keep(each, is_faulty=each.uid in faulty) for each in promises]
+            for each in promises:
+                uid, error = each.entry.claim.uid, ""
+                if each.is_new or uid in faulty:
+                    error = await self._keep(each)
+                if not error and each.error and not each.content:
+                    error = f"{each.entry.claim} is without {self._files.path(uid)}: {each.error}"
+                errors.append(error)
             self._outage.update("; ".join(each.error for each in promises if each.error))
         except AccelbindError as error:
             errors.append(str(error))
@@ -104,8 +107,8 @@ class ClaimUpkeep:
     async def _restore_entries(self) -> None:
         """Restore entries that are lost or can't be read, from the files of their claims."""
         # The file of a claim is written after its entry and removed before it.
-        errors = []
-        for uid, note in (await self._files.notes([*self._book.uids()])).items():
+        errors, known = [], [each.claim.uid for each in self._book.entries()]
+        for uid, note in (await self._files.notes(known)).items():
             if self._preparation.is_worked_on(uid):
                 continue
             async with self._preparation.lock(uid):
@@ -127,11 +130,11 @@ class ClaimUpkeep:
         devices = self._state.ledger.by_name
         try:
             # A driver that is loaded again may number its devices otherwise.
-            wants = located(entry.wants, devices)
-            file = self._files.describe(msgspec.structs.replace(entry, wants=wants))
-            if (wants, file.content.decode()) != (entry.wants, entry.file):
+            now = msgspec.structs.replace(entry, wants=located(entry.wants, devices))
+            promise = _Promise(entry, now, self._files.describe(now).content)
+            if promise.is_new:
                 # An unhealthy device may lack a node or a variable for a while.
-                require_healthy(wants, devices)
+                require_healthy(now.wants, devices)
         except AccelbindError as error:
             why, known = str(error), entry.file
             if known is None:
@@ -139,35 +142,29 @@ class ClaimUpkeep:
             else:
                 content = known.encode()
         else:
-            return _Promise(entry, wants, file.content)
+            return promise
         try:
             self._files.require_own(content, entry.wants)
         except NotAllowed as other:
             content, why = b"", f"{why}; {other}"
-        return _Promise(entry, entry.wants, content, why)
+        return _Promise(entry, entry, content, why)
 
-    async def _keep(self, promise: _Promise, *, is_faulty: bool) -> str:
-        """Keep the file of a claim and its entry; return why there is no file, if so."""
-        entry, uid = promise.entry, promise.uid
-        if is_faulty or promise.is_new:
-            if self._preparation.is_worked_on(uid):  # which writes or removes the file
-                return ""
-            async with self._preparation.lock(uid):
-                try:
-                    if self._book.find(uid) == entry:  # it may have been unprepared meanwhile
-                        await self._write(promise)
-                except AccelbindError as error:
-                    return f"{entry.claim}: {error}"
-        if promise.error and not promise.content:
-            return f"{entry.claim} is without {self._files.path(uid)}: {promise.error}"
-        return ""
-
-    async def _write(self, promise: _Promise) -> None:
-        entry, content = promise.entry, promise.content
-        found = await self._files.write(entry, content)
-        if promise.is_new:
-            self._preparation.commit(entry.claim, promise.wants, content)
+    async def _keep(self, promise: _Promise) -> str:
+        """Keep the files of a claim and its entry; return why they can't be kept, if so."""
+        entry, content, uid = promise.entry, promise.content, promise.entry.claim.uid
+        if self._preparation.is_worked_on(uid):  # which writes or removes the file
+            return ""
+        async with self._preparation.lock(uid):
+            try:
+                if self._book.find(uid) != entry:  # it may have been unprepared meanwhile
+                    return ""
+                found = await self._files.write(entry, content)
+                if promise.is_new:
+                    self._preparation.commit(promise.now, content)
+            except AccelbindError as error:
+                return f"{entry.claim}: {error}"
         # Older versions have written another content.
         for path, why in found.items() if content else ():
             if why == MISSING if entry.file is None else not promise.is_new:
                 self._kept.restored(Kept.CDI_CLAIM, path, why)
+        return ""

@@ -47,7 +47,7 @@ def test_a_device_with_another_name_is_still_the_claims(
         for each, claims in now.items()
     }
     had = msgspec.structs.replace(WANT, devices=("nec-1",), claims=(("1", "240:0"),))
-    book.commit(of("a"), (had,))
+    book.commit(book.reserve(of("a"), (had,)))
     assert book.others("b", dict.fromkeys(now, 0), devices) == dict.fromkeys(others, of("a"))
     assert book.renamed(devices).keys() == others - {"nec-1"}
 

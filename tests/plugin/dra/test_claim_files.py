@@ -31,13 +31,13 @@ DEVICES = {each: device(each) for each in ("a", "b", "c")}
 
 
 def test_variables_are_joined_for_a_request_and_told_apart_by_it() -> None:
-    given = given_to("u", (want("one", "a", "b"), want("no-2", "c")), DEVICES)
+    given = given_to("u", (want("one", "a", "b"), want("no-2", "c")), DEVICES, {})
     assert [dict(each.edits.envs) for each in given] == [
         {"ACCELBIND_VE": "a,b", "ACCELBIND_VE_ONE": "a,b"},
         {"ACCELBIND_VE": "a,b", "ACCELBIND_VE_ONE": "a,b"},
         {"ACCELBIND_VE": "c", "ACCELBIND_VE_NO_2": "c"},
     ]
-    given = given_to("u", (want("one", "a"), want("two", "b", resource="x/y")), DEVICES)
+    given = given_to("u", (want("one", "a"), want("two", "b", resource="x/y")), DEVICES, {})
     assert [dict(each.edits.envs) for each in given] == [{"ACCELBIND_VE": each} for each in "ab"]
 
 
@@ -53,7 +53,7 @@ def test_who_watches_all_devices_can_tell_their_resources_apart() -> None:
             ("c", "", "ACCELBIND_REGION_2"),
         )
     }
-    first, *_ = given_to("u", (want("all", *devices, kind=Kind.ADMIN),), devices)
+    first, *_ = given_to("u", (want("all", *devices, kind=Kind.ADMIN),), devices, {})
     assert dict(first.edits.envs) == {
         "ACCELBIND_VE": "a,,",
         "ACCELBIND_REGION_1": ",b,",

@@ -163,14 +163,15 @@ class KillableBook(ClaimBook):
         wants: tuple[Want, ...],
         pods: tuple[str, ...] = (),
         pod_claim: str | None = None,
-    ) -> None:
+    ) -> ClaimEntry:
         self.fuse.step()
-        super().reserve(claim, wants, pods, pod_claim)
+        entry = super().reserve(claim, wants, pods, pod_claim)
         self.fuse.step()
+        return entry
 
-    def commit(self, claim: ClaimRef, wants: tuple[Want, ...], file: str | None = None) -> None:
+    def commit(self, entry: ClaimEntry, file: str | None = None) -> None:
         self.fuse.step()
-        super().commit(claim, wants, file)
+        super().commit(entry, file)
         self.fuse.step()
 
     def remove(self, uid: str) -> None:

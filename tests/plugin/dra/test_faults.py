@@ -85,6 +85,6 @@ async def test_a_committed_claim_has_the_device_that_it_had_and_follows_it(
         # As after the card's driver was loaded again, which numbers regions anew.
         file.write_text("of another node")
         old = [msgspec.structs.replace(each, ids=("dfl-fme.7",)) for each in entry.wants]
-        book.commit(entry.claim, tuple(old))
+        book.commit(msgspec.structs.replace(entry, wants=tuple(old)))
         await eventually_async(lambda: book.find("uid-of-first") == entry)
         assert file.read_bytes() == content

@@ -224,7 +224,7 @@ async def test_a_claimed_device_shows_what_the_claim_got_also_after_a_restart(
 ) -> None:
     changed = card(0, port(afu_id="a" * 32))
     async with node.publishing(card()):
-        node.book.commit(CLAIM, (WANT,))
+        node.book.commit(node.book.reserve(CLAIM, (WANT,)))
         node.programmed = {"dfl-port.0": NLB3}
         node.scan(card(0, port(afu_id=NLB3)))
         await eventually_async(lambda: node.attribute("afuID") == NLB3)
