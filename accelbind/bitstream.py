@@ -6,9 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from accelbind.options import switch
+from accelbind.flags import switch, with_settings
 from accelbind.output import Exit, Output, fact_lines, print_result, table_lines
-from accelbind.run import with_settings
 from plugin.settings import PluginSettings
 from services.bitstreams.model import Bitstream, BitstreamKind
 from services.bitstreams.storage import (
@@ -32,11 +31,7 @@ FunctionId = Annotated[
     str, typer.Argument(metavar="FUNCTION", help="AFU id, or id of an OpenCL program.")
 ]
 
-app = typer.Typer(
-    name="bitstream",
-    no_args_is_help=True,
-    add_completion=False,
-)
+app = typer.Typer(no_args_is_help=True)
 
 
 @app.callback()

@@ -9,9 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from accelbind.cluster import Target, with_target
-from accelbind.options import file_option, switch
+from accelbind.flags import file_option, settings_command, switch, with_settings
 from accelbind.output import Output, print_result, table_lines
-from accelbind.run import settings_command, with_settings
 from certs import folder, keeper
 from certs.process import run as run_process
 from certs.settings import CertsSettings
@@ -20,10 +19,7 @@ from services.kube.client import ClusterClient
 from services.process import logging
 
 app = typer.Typer(
-    name="certs",
-    help="Create, renew, show and manage the webhook's certificates.",
-    no_args_is_help=True,
-    add_completion=False,
+    help="Create, renew, show and manage the webhook's certificates.", no_args_is_help=True
 )
 
 PLACES = ("namespace", "service", "ca_secret", "tls_secret", "webhook_config")

@@ -18,8 +18,7 @@ from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 import typer
 
-from accelbind.options import default_note, file_option
-from accelbind.run import with_options
+from accelbind.flags import default_note, file_option, with_options
 from services.kube.access import Access, find_access, own_namespace
 from services.kube.client import FORBIDDEN, BadStatus, ClusterClient
 from services.kube.lists import survey_objects

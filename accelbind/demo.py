@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+from accelbind.flags import default_note, file_option, manifests_option, switch
 from accelbind.manifests import read_pods
-from accelbind.options import default_note, file_option, manifests_option, switch
 from accelbind.output import Exit, warn
 from services.process.errors import InvalidSettings
 from simulator.demo import own, vendor

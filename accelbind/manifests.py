@@ -1,4 +1,4 @@
-"""The objects in the files that `-f` names."""
+"""The objects in the files that `-f` names, and objects as YAML."""
 
 import contextlib
 import sys
@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
+
+from yaml import safe_dump_all
 
 from services.pods.manifests import FoundPod, find_pods
 from services.process import yaml
@@ -135,3 +137,9 @@ def _read(path: Path) -> bytes:
 def path_label(path: Path) -> str:
     """A file, a folder or stdin for people."""
     return "stdin" if path == STDIN else plain(str(path), 200)
+
+
+def yaml_text(*documents: object) -> str:
+    """Objects as documents of YAML, whose lines are as long as their values."""
+    text: str = safe_dump_all(documents, sort_keys=False, allow_unicode=True, width=sys.maxsize)
+    return text

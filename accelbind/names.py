@@ -7,11 +7,10 @@ from typing import Annotated, Any, Final
 import typer
 
 from accelbind.cluster import Reader, Target, with_target
+from accelbind.flags import is_namespace, namespace_option, with_settings
 from accelbind.mappings import read_index, resource_of
 from accelbind.offers import Offer, Offers, read_offers
-from accelbind.options import is_namespace, namespace_option
 from accelbind.output import Output, fact_lines, print_result, table_lines
-from accelbind.run import with_settings
 from services.admission.mutate import Policy
 from services.kube.client import ClusterClient
 from services.kube.lists import decode_object
@@ -44,10 +43,8 @@ Interface = Annotated[
 ]
 
 app = typer.Typer(
-    name="names",
     help="List the names of a namespace, and translate ids and resource names.",
     no_args_is_help=True,
-    add_completion=False,
 )
 
 

@@ -3,7 +3,7 @@
 import typer
 
 from accelbind import __version__
-from accelbind.run import settings_command
+from accelbind.flags import settings_command
 from plugin.settings import PluginSettings
 
 

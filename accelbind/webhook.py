@@ -2,7 +2,7 @@
 
 import typer
 
-from accelbind.run import settings_command
+from accelbind.flags import settings_command
 from webhook.settings import WebhookSettings
 
 

@@ -10,16 +10,16 @@ import typer
 from accelbind.check.device_types import device_types
 from accelbind.check.survey import survey
 from accelbind.cluster import DEFAULT_NAMESPACE, Target, with_target
-from accelbind.manifests import read_objects, read_pods
-from accelbind.mappings import misspelt_resources, read_folder
-from accelbind.options import (
+from accelbind.flags import (
     MAPPINGS,
     manifests_option,
     namespace_option,
     switch,
+    with_settings,
 )
+from accelbind.manifests import read_objects, read_pods
+from accelbind.mappings import misspelt_resources, read_folder
 from accelbind.output import Exit, Output, print_result, table_lines
-from accelbind.run import with_settings
 from services.admission.findings import Code, add_advertised, check, resource_uses
 from services.admission.mutate import Policy
 from services.mappings import folder as folders
@@ -31,12 +31,7 @@ from services.process.problem import Problem
 from services.process.text import count, listing, plain
 from webhook.settings import ReviewSettings
 
-app = typer.Typer(
-    name="check",
-    help="Find what is wrong with mappings or device types.",
-    no_args_is_help=True,
-    add_completion=False,
-)
+app = typer.Typer(help="Find what is wrong with mappings or device types.", no_args_is_help=True)
 
 
 Folder: TypeAlias = Annotated[

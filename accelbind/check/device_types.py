@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from accelbind.check.suggest import suggest
+from accelbind.flags import with_settings
 from accelbind.output import Exit, Output, print_lines, print_result, table_lines
-from accelbind.run import with_settings
 from services.devices.types.load import LoadedTypes, load_types, parse_types, read_type
 from services.node.settings import NodeSettings
 from services.process.errors import InvalidSettings

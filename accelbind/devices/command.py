@@ -8,16 +8,15 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 import typer
-import yaml
 
 from accelbind.cluster import Target, with_target
 from accelbind.devices import show
 from accelbind.devices.fleet import Fleet, read_fleet
 from accelbind.devices.source import DeviceSource
+from accelbind.flags import Given, Mappings, load_settings, switch, time_option, with_settings
+from accelbind.manifests import yaml_text
 from accelbind.mappings import read_folder
-from accelbind.options import Mappings, switch, time_option
 from accelbind.output import output_of, print_json, print_lines, versioned, warn
-from accelbind.run import Given, load_settings, with_settings
 from plugin.settings import PluginSettings
 from services.kubelet.values import HEALTHY
 from services.node.table import Row, Table, with_names
@@ -212,8 +211,7 @@ def _show_fleet(target: Target, filters: Filters, output: str, *, devices: bool)
         case "json":
             print_json(document)
         case "yaml":
-            text = yaml.safe_dump(versioned(document), sort_keys=False, allow_unicode=True)
-            typer.echo(text, nl=False)
+            typer.echo(yaml_text(versioned(document)), nl=False)
         case _:
             lines = show.device_lines if devices else show.node_lines
             print_lines(lines(shown, wide=output == "wide"))

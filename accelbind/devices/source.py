@@ -14,7 +14,7 @@ from typing import Final, Self
 
 import msgspec
 
-from accelbind.run import require_folder
+from accelbind.flags import require_folder
 from plugin.dra.book import FOLDER as CLAIMS
 from plugin.dra.book import ClaimBook
 from plugin.settings import PluginSettings
@@ -22,7 +22,7 @@ from services.containers.holder_source import HolderSnapshot
 from services.devices.dra import DRIVER
 from services.devices.hardware.scan import Scanner
 from services.devices.hardware.sysfs import Sysfs
-from services.devices.model import Device, Inventory
+from services.devices.model import Inventory
 from services.devices.reasons import advised
 from services.devices.types.discover import SysTree
 from services.devices.types.load import load_types
@@ -130,11 +130,6 @@ class FoundDevices:
     def inventory(self) -> Inventory:
         """The cards, and what is wrong with the node."""
         return self.ledger.inventory or Inventory()
-
-    @property
-    def devices(self) -> tuple[Device, ...]:
-        """Every device, also those that can't be offered."""
-        return (*self.ledger.offer.devices(), *self.ledger.offer.not_offered)
 
 
 class NodeDevices:

@@ -21,9 +21,8 @@ from accelbind.doctor import (
 from accelbind.doctor.cluster import Cluster
 from accelbind.doctor.model import Check, CheckStatus, Result, run_check
 from accelbind.doctor.node import Node
-from accelbind.options import namespace_option, switch
+from accelbind.flags import Given, load_settings, namespace_option, switch, with_settings
 from accelbind.output import Exit, Output, StyledLine, print_result
-from accelbind.run import Given, load_settings, with_settings
 from certs.settings import NAMESPACE
 from plugin.settings import PluginSettings
 from services.devices.hardware.scan import DRIVERS

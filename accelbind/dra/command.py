@@ -6,23 +6,25 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-import yaml
 
 from accelbind.cluster import DEFAULT_NAMESPACE, Target, with_target
 from accelbind.dra.bundles import bundle_template, read_bundle
 from accelbind.dra.classes import FpgaClass, claim_template, fpga_classes, type_class
 from accelbind.dra.named import NamedClass, named_classes, quotas
 from accelbind.dra.objects import CLASSES, templates_path
-from accelbind.manifests import read_objects
-from accelbind.mappings import read_index, read_mappings
-from accelbind.options import (
+from accelbind.flags import (
+    Given,
     Mappings,
     file_option,
+    load_settings,
     namespace_option,
+    require_folder,
     switch,
+    with_settings,
 )
+from accelbind.manifests import read_objects, yaml_text
+from accelbind.mappings import read_index, read_mappings
 from accelbind.output import warn
-from accelbind.run import Given, load_settings, require_folder, with_settings
 from plugin.dra.book import FOLDER, ClaimBook
 from plugin.dra.claim_files import METADATA, remove_files
 from plugin.settings import Api, PluginSettings
@@ -40,7 +42,7 @@ from services.programming.assignment import regions_of
 
 _NODE: Final = "Node: as the driver's"
 
-app = typer.Typer(name="dra", add_completion=False)
+app = typer.Typer()
 
 
 @app.callback(invoke_without_command=True)
@@ -116,7 +118,7 @@ def classes(
                 " programmed; pods that program the region use accelbind dra template, or request"
                 f" {DEVICE_CLASS}{name}"
             )
-    _print(*manifests)
+    typer.echo(yaml_text(*manifests), nl=False)
 
 
 def _print_names(target: Target) -> None:
@@ -138,7 +140,7 @@ def _print_names(target: Target) -> None:
         if each.comment:
             typer.echo(plain(each.comment, 1000))
     manifests = [each.manifest for each in made if each.manifest]
-    _print(*manifests, *quotas(made, namespaces))
+    typer.echo(yaml_text(*manifests, *quotas(made, namespaces)), nl=False)
 
 
 def _of_mappings(index: MappingIndex) -> Iterator[tuple[FpgaClass, str]]:
@@ -207,9 +209,10 @@ def template(
         bundle, *others = read_objects([filename], read_bundle, "no bundle")
         if others:
             raise InvalidSettings(f"{filename} has more than one bundle: a template is for one")
-        _print(bundle_template(bundle, name, namespace or target.namespace()))
-        return
-    _print(claim_template(_mapping(name, mappings, target, namespace)))
+        found = bundle_template(bundle, name, namespace or target.namespace())
+    else:
+        found = claim_template(_mapping(name, mappings, target, namespace))
+    typer.echo(yaml_text(found), nl=False)
 
 
 def _mapping(name: str, mappings: Path | None, target: Target, namespace: str | None) -> Mapping:
@@ -222,11 +225,6 @@ def _mapping(name: str, mappings: Path | None, target: Target, namespace: str | 
         known = ", ".join(sorted(names.by_name)[:8])
         raise InvalidMapping(f"{why}{known and f'; there are {known}'}")
     return mapping
-
-
-def _print(*manifests: dict[str, Any]) -> None:
-    text: str = yaml.safe_dump_all(manifests, sort_keys=False, width=10_000)
-    typer.echo(text, nl=False)
 
 
 @app.command("release")

@@ -15,11 +15,10 @@ from accelbind.explain.claims import (
     find_claims,
 )
 from accelbind.explain.show import as_object, print_text, print_yaml
+from accelbind.flags import Mappings, manifests_option, namespace_option, with_settings
 from accelbind.manifests import NO_PODS, STDIN, files_in, path_label, read_documents
 from accelbind.mappings import read_mappings
-from accelbind.options import Mappings, manifests_option, namespace_option
 from accelbind.output import Exit, output_of, print_json
-from accelbind.run import with_settings
 from services.pods.manifests import FoundPod, find_objects, find_pods, object_label
 from services.process.errors import ClusterError, InvalidManifest, InvalidSettings
 from webhook.settings import ReviewSettings

@@ -1,15 +1,14 @@
 """How `accelbind explain` prints its answers: as text, JSON, or the pods as YAML."""
 
 import difflib
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
 import typer
-import yaml
 
 from accelbind.explain.answer import PATCHED, REFUSED, Answer, ExplainedClaim, Rewrite
+from accelbind.manifests import yaml_text
 from accelbind.output import StyledLine, print_lines, styled
 from services.mappings.accelerator import Effects
 from services.mappings.model import Mapping, Mode, Resolution
@@ -64,7 +63,7 @@ def _rewrite_object(rewrite: Rewrite) -> dict[str, Any]:
 def print_yaml(answers: Sequence[Answer]) -> None:
     """Print the pods that are admitted, and on stderr why others aren't."""
     pods = [each.pod for each in answers if each.pod is not None]
-    typer.echo("---\n".join("\n".join((*as_yaml(pod), "")) for pod in pods), nl=False)
+    typer.echo(yaml_text(*pods), nl=False)
     for each in answers:
         if each.pod is None:
             typer.echo(f"refused: {each.found.label}: {each.message}", err=True)
@@ -78,10 +77,9 @@ def print_text(answers: Sequence[Answer], places: Sequence[str]) -> None:
         print_lines(lines(answer, place))
         if answer.after:
             typer.echo()
-            before, after = as_yaml(answer.before), as_yaml(answer.after)
-            for line in difflib.unified_diff(
-                before, after, "as written", "as admitted", lineterm=""
-            ):
+            before, after = (yaml_text(each).splitlines() for each in (answer.before, answer.after))
+            changes = difflib.unified_diff(before, after, "as written", "as admitted", lineterm="")
+            for line in changes:
                 typer.echo(styled(line, _COLOURS.get(line[:1])))
         for hint in answer.hints:
             typer.echo(f"hint: {answer.found.label}: {hint}", err=True)
@@ -155,9 +153,3 @@ def _brings(resolution: Resolution) -> Iterator[str]:
         yield f"toleration of {toleration.key}"
     if effects.runtime_class:
         yield f"runtime class {effects.runtime_class}"
-
-
-def as_yaml(manifest: object) -> list[str]:
-    """A manifest as lines of YAML."""
-    text: str = yaml.safe_dump(manifest, sort_keys=False, allow_unicode=True, width=sys.maxsize)
-    return text.splitlines()

@@ -10,7 +10,14 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 import typer
 
 from accelbind.devices.source import NodeDevices
-from accelbind.fpga import info as device_info
+from accelbind.flags import (
+    default_note,
+    namespace_option,
+    require_folder,
+    switch,
+    time_option,
+    with_settings,
+)
 from accelbind.fpga import mappings, show
 from accelbind.fpga.held import (
     interruption,
@@ -18,7 +25,6 @@ from accelbind.fpga.held import (
     require_free,
     until_withdrawn,
 )
-from accelbind.options import default_note, namespace_option, switch, time_option
 from accelbind.output import (
     Output,
     fact_lines,
@@ -28,7 +34,6 @@ from accelbind.output import (
     table_lines,
     warn,
 )
-from accelbind.run import require_folder, with_settings
 from plugin.settings import PluginSettings
 from services.bitstreams.storage import read_bitstream
 from services.devices.hardware.scan import scan
@@ -98,7 +103,7 @@ on_holders = with_settings(
     defaults={"metrics_host": "this machine"},
 )
 
-app = typer.Typer(name="fpga", no_args_is_help=True, add_completion=False)
+app = typer.Typer(no_args_is_help=True)
 
 
 @app.callback()
@@ -160,11 +165,8 @@ def list_(
 def _inventory(settings: PluginSettings) -> Inventory:
     # Every card, also where the plugin serves none: then as in a mode that reads no function.
     mode = settings.mode if settings.mode.has_cards else PluginMode.REGIONDEVEL
-    return (
-        NodeDevices(settings.model_copy(update={"device_types": None, "mode": mode}))
-        .find()
-        .inventory
-    )
+    settings = settings.model_copy(update={"device_types": None, "mode": mode})
+    return NodeDevices(settings).find().inventory
 
 
 @app.command()
@@ -181,8 +183,8 @@ def info(
     [bold]Example[/bold]
       accelbind fpga info dfl-port.0
     """
-    facts = in_time(device, lambda: device_info.describe(settings.root, device), timeout)
-    print_result(output, facts, fact_lines(device_info.facts(facts)))
+    facts = in_time(device, lambda: show.describe(settings.root, device), timeout)
+    print_result(output, facts, fact_lines(show.facts(facts)))
 
 
 @app.command()

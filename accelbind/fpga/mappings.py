@@ -5,9 +5,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-import yaml
-
 from accelbind.fpga import show
+from accelbind.manifests import yaml_text
 from services.devices.model import NO_AFU, Inventory, PluginMode
 from services.mappings.kinds import ACCELERATOR_FUNCTION, FPGA_REGION, FPGA_VERSION
 from services.process.errors import InvalidSettings
@@ -84,5 +83,4 @@ def _mapping(name: str, ids: Ids, mode: PluginMode, namespace: str | None) -> st
         spec = {"interfaceId": ids[0], "afuId": ids[1], "mode": str(mode)}
     metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
     mapping = {"apiVersion": FPGA_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
-    text: str = yaml.safe_dump(mapping, sort_keys=False)
-    return text
+    return yaml_text(mapping)

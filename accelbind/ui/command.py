@@ -13,8 +13,7 @@ import typer
 import uvicorn
 
 from accelbind.cluster import NO_CLUSTER, Target, with_target
-from accelbind.options import namespace_option, switch, time_option
-from accelbind.run import with_settings
+from accelbind.flags import namespace_option, switch, time_option, with_settings
 from accelbind.ui.live import Live
 from accelbind.ui.server import HOST, create_app
 from certs.settings import NAMESPACE

@@ -22,7 +22,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from accelbind.cluster import Json
 from accelbind.explain.asking import Asked
-from accelbind.explain.show import as_yaml, lines
+from accelbind.explain.show import lines
+from accelbind.manifests import yaml_text
 from accelbind.names import read_names
 from accelbind.ui.live import Live
 from services.pods.manifests import find_pods
@@ -175,7 +176,7 @@ async def _explained(live: Live, namespace: str, text: str) -> Json:
     return {
         "refused": answer.is_refused,
         "lines": [*said, *answer.hints],
-        "pod": "\n".join(as_yaml(answer.after)) if answer.after else "",
+        "pod": yaml_text(answer.after).rstrip("\n") if answer.after else "",
     }
 
 

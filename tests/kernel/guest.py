@@ -32,7 +32,7 @@ from accelbind.devices import command as devices
 from accelbind.devices.source import PlainPort
 from accelbind.dra import command as dra
 from accelbind.fpga import command as fpga
-from accelbind.fpga.info import describe
+from accelbind.fpga.show import describe
 from plugin import process
 from services.bitstreams.storage import read_bitstream
 from services.node.table import Table

@@ -15,7 +15,7 @@ from tools.docs.settings import MODELS, settings_table
 from tools.docs.texts import code, default_cell, table
 
 _DEFAULT: Final = re.compile(r"\s*\[dim\]\\\[default: (.*)\]\[/dim\]$")
-"""How `accelbind.options.default_note` formats a default."""
+"""How `accelbind.flags.default_note` formats a default."""
 _MARKUP = re.compile(r"\[/?[a-z]+\]")
 
 

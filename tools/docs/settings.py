@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from accelbind.run import help_text
+from accelbind.flags import help_text
 from certs.settings import CertsSettings
 from plugin.settings import PluginSettings
 from services.process.settings import (

@@ -9,7 +9,7 @@ import typer
 from pydantic import Field
 from typer.testing import CliRunner
 
-from accelbind.run import Given, load_settings, settings_command, with_settings
+from accelbind.flags import Given, load_settings, settings_command, with_settings
 from services.process.settings import TIME, CommaSeparated, Flag, ProcessSettings, Seconds
 
 
