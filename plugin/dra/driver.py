@@ -44,6 +44,7 @@ from services.kubelet.sockets import (
     identify,
     listen,
 )
+from services.node.device_list import Context
 from services.node.kept_files import Kept, KeptFiles
 from services.node.metrics import new_counter
 from services.node.state import NodeState
@@ -226,9 +227,7 @@ class DraServer(RegistrationServicer, DRAPluginServicer, DRAResourceHealthServic
     async def GetInfo(  # noqa: N802 - the protocol's name
         self,
         request: registration.InfoRequest,  # noqa: ARG002 - the protocol's
-        context: grpc.aio.ServicerContext[  # noqa: ARG002 - the protocol's
-            registration.InfoRequest, registration.PluginInfo
-        ],
+        context: Context,  # noqa: ARG002 - the protocol's
     ) -> registration.PluginInfo:
         """Which driver this is, and where it serves."""
         return registration.PluginInfo(
@@ -241,9 +240,7 @@ class DraServer(RegistrationServicer, DRAPluginServicer, DRAResourceHealthServic
     async def NotifyRegistrationStatus(  # noqa: N802 - the protocol's name
         self,
         request: registration.RegistrationStatus,
-        context: grpc.aio.ServicerContext[  # noqa: ARG002 - the protocol's
-            registration.RegistrationStatus, registration.RegistrationStatusResponse
-        ],
+        context: Context,  # noqa: ARG002 - the protocol's
     ) -> registration.RegistrationStatusResponse:
         """Whether the kubelet accepts the driver."""
         self.is_registered = request.plugin_registered
@@ -260,9 +257,7 @@ class DraServer(RegistrationServicer, DRAPluginServicer, DRAResourceHealthServic
     async def NodePrepareResources(  # noqa: N802 - the protocol's name
         self,
         request: pb.NodePrepareResourcesRequest,
-        context: grpc.aio.ServicerContext[  # noqa: ARG002 - the protocol's
-            pb.NodePrepareResourcesRequest, pb.NodePrepareResourcesResponse
-        ],
+        context: Context,  # noqa: ARG002 - the protocol's
     ) -> pb.NodePrepareResourcesResponse:
         """Make claims ready."""
         answer, claims = pb.NodePrepareResourcesResponse(), _refs(request.claims)
@@ -285,9 +280,7 @@ class DraServer(RegistrationServicer, DRAPluginServicer, DRAResourceHealthServic
     async def NodeUnprepareResources(  # noqa: N802 - the protocol's name
         self,
         request: pb.NodeUnprepareResourcesRequest,
-        context: grpc.aio.ServicerContext[  # noqa: ARG002 - the protocol's
-            pb.NodeUnprepareResourcesRequest, pb.NodeUnprepareResourcesResponse
-        ],
+        context: Context,  # noqa: ARG002 - the protocol's
     ) -> pb.NodeUnprepareResourcesResponse:
         """Take claims back."""
         answer, claims = pb.NodeUnprepareResourcesResponse(), _refs(request.claims)
@@ -300,9 +293,7 @@ class DraServer(RegistrationServicer, DRAPluginServicer, DRAResourceHealthServic
     async def NodeWatchResources(  # noqa: N802 - the protocol's name
         self,
         request: health.NodeWatchResourcesRequest,  # noqa: ARG002 - the protocol's
-        context: grpc.aio.ServicerContext[  # noqa: ARG002 - the protocol's
-            health.NodeWatchResourcesRequest, health.NodeWatchResourcesResponse
-        ],
+        context: Context,  # noqa: ARG002 - the protocol's
     ) -> AsyncIterator[health.NodeWatchResourcesResponse]:
         """The health of all devices that are here or in use, now and whenever it changes."""
         due, sent, sent_at = self._state.steps.follow(), None, 0.0

@@ -79,13 +79,7 @@ log = structlog.get_logger(component="dra")
 class LeftoverClaims:
     """Finds leftover claims, and gives them back once they are unused.
 
-    Args:
-        settings: Those of the process.
-        process: Makes calls that may hang, and opens ports.
-        book: The claims on this node.
-        state: Its devices.
-        source: The API server.
-        given_back: Counts claims that are given back.
+    `given_back` counts the latter.
     """
 
     def __init__(
@@ -130,8 +124,7 @@ class LeftoverClaims:
             except AccelbindError as error:
                 self._outage.failed(str(error))  # what was known before stays
             else:
-                errors = [self._note(each, known.get(each.claim.uid)) for each in before]
-                self._outage.update("; ".join(filter(None, errors)))
+                self._note(before, known)
         return {
             held.id: Problem(LEFTOVER, self._describe(entry))
             for entry in self._leftover()
@@ -155,24 +148,22 @@ class LeftoverClaims:
         self._has_checkpoint = True
         return known
 
-    def _note(self, before: ClaimEntry, pods: Collection[str] | None) -> str:
-        """Note what the kubelet knows of a claim that was here before it was asked.
-
-        Returns:
-            Why that can't be noted; empty if it is.
-        """
-        uid = before.claim.uid
-        try:
-            entry = self._book.find(uid)
-            if entry is None:
-                return ""
-            if pods is None and not entry.is_leftover:
-                claim = str(entry.claim)
-                log.warning("the kubelet does not know a claim that is here", claim=claim, uid=uid)
-            self._book.note_pods(entry, pods)
-        except HardwareError as error:
-            return str(error)
-        return ""
+    def _note(self, before: Iterable[ClaimEntry], known: Mapping[str, Collection[str]]) -> None:
+        """Note what the kubelet knows of claims that were here before it was asked."""
+        errors = []
+        for claim in (each.claim for each in before):
+            pods = known.get(claim.uid)
+            try:
+                entry = self._book.find(claim.uid)
+                if entry is None:
+                    continue
+                if pods is None and not entry.is_leftover:
+                    text = "the kubelet does not know a claim that is here"
+                    log.warning(text, claim=str(claim), uid=claim.uid)
+                self._book.note_pods(entry, pods)
+            except HardwareError as error:
+                errors.append(str(error))
+        self._outage.update("; ".join(errors))
 
     def _leftover(self) -> list[ClaimEntry]:
         return [each for each in self._book.entries() if each.is_leftover]

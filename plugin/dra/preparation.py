@@ -73,17 +73,8 @@ log = structlog.get_logger(component="dra")
 class Preparation:
     """Prepares claims.
 
-    The node is scanned when devices are taken or given back.
-
-    Args:
-        settings: Of the process.
-        book: The claims on this node.
-        regions: Makes its regions ready.
-        files: The files of claims.
-        state: The node's devices; nothing is prepared before the first scan.
-        source: The API server.
-        plugin: Which pods still have devices from the device plugin.
-        events: Of pods for which functions are programmed.
+    The node is scanned when devices are taken or given back, and nothing is prepared before its
+    first scan. `plugin` knows which pods still have devices from the device plugin.
     """
 
     def __init__(
@@ -190,7 +181,7 @@ class Preparation:
 
     def _begin(self, claim: ClaimRef) -> "_Work":
         work = self._running[claim.uid] = _Work()
-        work.task = asyncio.create_task(self._prepare_alone(claim, work))
+        work.task = asyncio.create_task(self._prepare(claim, work))
         return work
 
     def _end(self, uid: str, work: "_Work") -> None:
@@ -204,25 +195,22 @@ class Preparation:
         """The lock for work on a claim."""
         return self._locks.setdefault(uid, asyncio.Lock())
 
-    async def _prepare_alone(self, ref: ClaimRef, work: "_Work") -> tuple[GivenDevice, ...]:
-        async with self.lock(ref.uid):
-            return await self._prepare(ref, work)
-
     async def _prepare(self, ref: ClaimRef, work: "_Work") -> tuple[GivenDevice, ...]:
-        known = self._book.find(ref.uid)
-        if known is not None and known.is_committed:
-            answered = await self._answered(ref, known)
-            if answered is not None:
-                return answered
-        work.step = "its objects are read from the API server"
-        claim = await self._read(ref)
-        if known is not None:
-            require_unchanged(known.wants, claim)
-        wants = await self._check(claim)
-        entry = await self._reserve(claim, wants, work)
-        work.step = "its regions are made ready, which goes on"
-        await self._make_all_ready(claim, wants)
-        given = await self._commit(entry)
+        async with self.lock(ref.uid):
+            known = self._book.find(ref.uid)
+            if known is not None and known.is_committed:
+                answered = await self._answered(ref, known)
+                if answered is not None:
+                    return answered
+            work.step = "its objects are read from the API server"
+            claim = await self._read(ref)
+            if known is not None:
+                require_unchanged(known.wants, claim)
+            wants = await self._check(claim)
+            entry = await self._reserve(claim, wants, work)
+            work.step = "its regions are made ready, which goes on"
+            await self._make_all_ready(claim, wants)
+            given = await self._commit(entry)
         log.info(
             "claim prepared",
             claim=str(ref),

@@ -8,7 +8,7 @@ A round compares the devices with what was published last and with the versions 
 shows. Only if either differs it writes; if the versions do, it lists the stored slices before.
 """
 
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
@@ -20,7 +20,6 @@ from plugin.dra.slices import (
     COLLECTION,
     KIND,
     Body,
-    Claimed,
     Slice,
     device_body,
     has_shares,
@@ -82,10 +81,13 @@ class Answer:
 
     wanted: Sequence[Body]
     """The devices that were to be in it."""
-    stored: Sequence[Body]
-    """The devices that are in it."""
     slice: NamedObject
     """As the API server has answered."""
+
+    @property
+    def stored(self) -> Sequence[Body]:
+        """The devices that are in it."""
+        return read_slice(self.slice.item).devices
 
     @property
     def version(self) -> str:
@@ -104,7 +106,6 @@ class SlicePublisher:
         book: The claims that have devices.
         writes: Counts writes by their outcome: `created`, `updated`, `deleted`, `failed`.
         timing: Pauses and time-outs of writes.
-        watch: Those of the watch.
     """
 
     def __init__(
@@ -214,7 +215,7 @@ class SlicePublisher:
         ledger = self._state.ledger
         if not await self._is_divided_right(ledger):
             return
-        programmed, claimed = await self._regions.contents(inventory), self._claimed(ledger)
+        programmed = await self._regions.contents(inventory)
         answers = self._answers
         if answers is None:
             # Those of an earlier process: claims of then may still have the devices.
@@ -226,20 +227,18 @@ class SlicePublisher:
         wanted = slices(
             ledger,
             programmed,
-            claimed,
             shown_attributes(before),
+            committed=self._book.committed(),
+            renamed=self._renamed_of(ledger),
             taints=self._has_taints,
         )
-        # As far as our writes and the watch show.
-        is_current = not self.error and self._stored == self._versions
-        if (
-            is_current
-            and answers is not None
-            and [each.wanted for each in answers.values()] == wanted
-        ):
-            return
-        if not is_current and answers is not None:
-            stored = await self._list()
+        if answers is not None:
+            # As far as our writes and the watch show.
+            is_current = not self.error and self._stored == self._versions
+            if is_current and [each.wanted for each in answers.values()] == wanted:
+                return
+            if not is_current:
+                stored = await self._list()
         await self._write(wanted, stored)
 
     async def _is_divided_right(self, ledger: Ledger) -> bool:
@@ -259,18 +258,17 @@ class SlicePublisher:
         if self._is_tried or not divided:
             return True
         wanted = Slice(f"{slice_name(self._node, 0)}-trial", 1, 1, [device_body(divided[0])])
-        item = self._item(wanted, [])
+        stored = None
         try:
+            item = self._item(wanted, [])
             stored = await try_create(self._client, COLLECTION, item, manager=MANAGER)
         except ClusterError as error:
             if will_pass(error):
                 raise
             # As where a webhook that allows no trials is asked; the features are on by default.
             log.warning("a slice with shares can't be tried out", reason=str(error))
-            self._is_tried = True
-            return True
         self._is_tried = True
-        return self._follow_server(keeps=has_shares(read_slice(stored).devices))
+        return stored is None or self._follow_server(keeps=has_shares(read_slice(stored).devices))
 
     def _follow_server(self, *, keeps: bool) -> bool:
         """Return whether devices are divided as the server `keeps` it; else request a scan."""
@@ -285,12 +283,12 @@ class SlicePublisher:
         self._state.rescan.request()
         return False
 
-    def _claimed(self, ledger: Ledger) -> Claimed:
-        """The devices that claims have."""
+    def _renamed_of(self, ledger: Ledger) -> Collection[str]:
+        """The devices that claims have by earlier names."""
         renamed = self._book.renamed(ledger.by_name)
         whose = [f"{device} (of {claim})" for device, claim in sorted(renamed.items())]
         self._renamed.update(listing(whose) if whose else "")
-        return Claimed(self._book.committed(), renamed)
+        return renamed.keys()
 
     async def _list(self) -> list[NamedObject]:
         # An old list leads to a conflict, and to another list after a pause. Thousands of nodes may
@@ -360,12 +358,7 @@ class SlicePublisher:
         # of taints: without a note of that, the same would be written for ever.
         names = [slice_name(self._node, number) for number in range(len(wanted))]
         self._answers = {
-            name: Answer(
-                devices,
-                read_slice(stored[name].item).devices,
-                stored[name],
-            )
-            for name, devices in zip(names, wanted, strict=True)
+            name: Answer(devices, stored[name]) for name, devices in zip(names, wanted, strict=True)
         }
         answers = self._answers.values()
         if any(has_taints(each.wanted) and not has_taints(each.stored) for each in answers):

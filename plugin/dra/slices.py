@@ -69,22 +69,13 @@ class Plan:
     """Replace these slices, or create those that are missing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Claimed:
-    """The devices that claims have, by their names in slices."""
-
-    committed: Container[str] = frozenset()
-    """Those that containers may change."""
-    renamed: Container[str] = frozenset()
-    """Those that claims have by earlier names."""
-
-
 def slices(
     ledger: Ledger,
     programmed: Contents,
-    claimed: Claimed,
     shown: Mapping[str, Attributes],
     *,
+    committed: Container[str],
+    renamed: Container[str],
     taints: bool,
 ) -> list[list[Body]]:
     """The devices of each slice of a node.
@@ -92,8 +83,9 @@ def slices(
     Args:
         ledger: Everything that is known of its devices.
         programmed: What accelbind has programmed into ports.
-        claimed: What claims have.
         shown: The devices in the slices now.
+        committed: Devices that containers of claims may change.
+        renamed: Devices that claims have by earlier names.
         taints: Whether the API server keeps taints.
     """
     inventory = ledger.inventory or Inventory()
@@ -104,11 +96,9 @@ def slices(
     # renamed, is left out, since the scheduler would allocate it once more. One that a claim has by
     # this name shows what was in it before its containers could change that.
     devices = [
-        carried(each, shown.get(each.name, {}), programmed)
-        if each.name in claimed.committed
-        else each
+        carried(each, shown.get(each.name, {}), programmed) if each.name in committed else each
         for each in present
-        if each.name not in of_plugin and each.name not in claimed.renamed
+        if each.name not in of_plugin and each.name not in renamed
     ]
     return devices_of_slices(in_order(devices, shown), taints=taints)
 
