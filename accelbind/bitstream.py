@@ -67,8 +67,7 @@ def install(
         bool, switch("--force", help="Replace a different file of the same name.")
     ] = False,
     dry_run: Annotated[
-        bool,
-        switch("--dry-run", help="Check the files, and show where they would go."),
+        bool, switch("--dry-run", help="Check the files, and show where they would go.")
     ] = False,
     output: Output = "text",
     settings: PluginSettings,

@@ -1,4 +1,4 @@
-"""`accelbind demo`."""
+"""`accelbind demo`: webhook and plugins on this machine, with synthetic cards."""
 
 from pathlib import Path
 from typing import Annotated
@@ -51,17 +51,11 @@ def demo(
     verbose: Annotated[
         bool,
         switch(
-            "--verbose",
-            "-v",
-            help="Show processes, manifests, whole patches and environments too.",
+            "--verbose", "-v", help="Show processes, manifests, whole patches and environments too."
         ),
     ] = False,
     keep: Annotated[
-        bool,
-        switch(
-            "--keep",
-            help="Keep everything running until Ctrl-C, and show how to use it.",
-        ),
+        bool, switch("--keep", help="Keep everything running until Ctrl-C, and show how to use it.")
     ] = False,
     svg: Annotated[
         Path | None,

@@ -237,11 +237,7 @@ def _fields_of_all() -> set[str]:
     from plugin.settings import PluginSettings  # noqa: PLC0415 - the same
     from webhook.settings import WebhookSettings  # noqa: PLC0415 - the same
 
-    models: tuple[type[Settings], ...] = (
-        CertsSettings,
-        PluginSettings,
-        WebhookSettings,
-    )
+    models: tuple[type[Settings], ...] = (CertsSettings, PluginSettings, WebhookSettings)
     return {name for model in models for name in model.model_fields}
 
 
@@ -253,12 +249,7 @@ def _with_signature(
     return command
 
 
-def _option(
-    name: str,
-    field: FieldInfo,
-    group: str,
-    default: str | None = None,
-) -> Parameter:
+def _option(name: str, field: FieldInfo, group: str, default: str | None = None) -> Parameter:
     flag = flag_of(field)
     long = f"--{dashed(name)}"
     kind: Any = str  # pydantic reads the value, so that a flag and a variable get the same error

@@ -77,11 +77,16 @@ def read_documents(paths: Sequence[Path]) -> Iterator[Document]:
         InvalidManifest: A file can't be read or parsed.
         InvalidSettings: stdin is named twice.
     """
-    if paths.count(STDIN) > 1:
-        raise InvalidSettings("stdin (-) can be read only once")
-    for path in dict.fromkeys(paths):
+    for path in distinct(paths):
         for file in files_in(path):
             yield from _documents(path, file)
+
+
+def distinct(paths: Sequence[Path]) -> list[Path]:
+    """Files and folders, each once. Raises InvalidSettings if stdin is named twice."""
+    if paths.count(STDIN) > 1:
+        raise InvalidSettings("stdin (-) can be read only once")
+    return [*dict.fromkeys(paths)]
 
 
 def _documents(path: Path, file: Path) -> Iterator[Document]:

@@ -19,14 +19,7 @@ from services.mappings.index import MappingIndex, NamespaceMappings, NameTable, 
 from services.mappings.kinds import ACCELERATOR, TABLE
 from services.mappings.model import Mapping
 from services.mappings.source import list_entries
-from services.names import (
-    DOMAIN,
-    FunctionName,
-    canonical_id,
-    decode,
-    function_name,
-    region_name,
-)
+from services.names import DOMAIN, FunctionName, canonical_id, decode, function_name, region_name
 from services.process.errors import InvalidSettings
 from services.process.text import listing, plain
 from webhook.settings import ReviewSettings
@@ -50,9 +43,7 @@ app = typer.Typer(
 
 @app.command("list")
 @with_settings(
-    ReviewSettings,
-    *("domain", "accelerator_domain", "shared_namespace"),
-    group="As the webhook's",
+    ReviewSettings, *("domain", "accelerator_domain", "shared_namespace"), group="As the webhook's"
 )
 @with_target
 def list_(

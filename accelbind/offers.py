@@ -114,8 +114,7 @@ class Offers:
         wanted = [self._wanted(resource_of(mapping, domain), to.count, namespace)]
         wanted += [
             replace(
-                self._wanted(each.resource, each.count, namespace),
-                is_per_unit=each.per == "Unit",
+                self._wanted(each.resource, each.count, namespace), is_per_unit=each.per == "Unit"
             )
             for each in effects.also
         ]

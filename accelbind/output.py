@@ -108,9 +108,7 @@ def error_text(error: Exception) -> str:
 
 
 def print_result(
-    output: str,
-    value: Mapping[str, Any] | Sequence[object],
-    lines: Iterable[str | StyledLine],
+    output: str, value: Mapping[str, Any] | Sequence[object], lines: Iterable[str | StyledLine]
 ) -> None:
     """Print a value as JSON, or its lines for people."""
     if output == "json":

@@ -9,14 +9,8 @@ import typer
 
 from accelbind.check.device_types import device_types
 from accelbind.check.survey import survey
-from accelbind.cluster import DEFAULT_NAMESPACE, Target, with_target
-from accelbind.flags import (
-    MAPPINGS,
-    manifests_option,
-    namespace_option,
-    switch,
-    with_settings,
-)
+from accelbind.cluster import DEFAULT_NAMESPACE, Target, part, with_target
+from accelbind.flags import MAPPINGS, manifests_option, namespace_option, switch, with_settings
 from accelbind.manifests import read_objects, read_pods
 from accelbind.mappings import misspelt_resources, read_folder
 from accelbind.output import Exit, Output, print_result, table_lines
@@ -50,9 +44,7 @@ app.command("device-types")(device_types)
 
 @app.command("mappings")
 @with_settings(
-    ReviewSettings,
-    *("domain", "accelerator_domain", "shared_namespace"),
-    group="As the webhook's",
+    ReviewSettings, *("domain", "accelerator_domain", "shared_namespace"), group="As the webhook's"
 )
 @with_target
 def mappings(
@@ -146,11 +138,7 @@ def _listed(index: MappingIndex) -> Iterator[tuple[str, ...]]:
 
 
 def _check_folder(
-    folder: Path,
-    nodes: Sequence[Path],
-    pods: Sequence[Path],
-    policy: Policy,
-    namespace: str | None,
+    folder: Path, nodes: Sequence[Path], pods: Sequence[Path], policy: Policy, namespace: str | None
 ) -> Checked:
     snapshot = read_folder(folder)
     index = snapshot.index
@@ -194,8 +182,7 @@ def _of_schema(folder: Path, index: MappingIndex) -> Iterator[Problem]:
             or not is_kind(obj, kind, TABLE[kind].group)
         ):
             continue
-        metadata = obj.get("metadata")
-        named = metadata if isinstance(metadata, dict) else {}
+        named = part(obj, "metadata")
         namespace, name = str(named.get("namespace") or DEFAULT_NAMESPACE), str(named.get("name"))
         if any(name in table.rejected for table in index.namespace(namespace).tables):
             continue  # it is invalid anyway

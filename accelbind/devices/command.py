@@ -79,8 +79,7 @@ def devices(
         output_of("Output format; wide and yaml are for --cluster."),
     ] = "text",
     watch: Annotated[
-        bool,
-        switch("--watch", "-w", help="Keep running, and print after each change."),
+        bool, switch("--watch", "-w", help="Keep running, and print after each change.")
     ] = False,
     interval: Annotated[
         float, time_option("--interval", "Time between two reads of --watch.", "2s")

@@ -167,13 +167,7 @@ class NodeDevices:
 class DeviceSource:
     """Reads a node's devices, from the running plugin or, always with `files`, from files."""
 
-    def __init__(
-        self,
-        settings: PluginSettings,
-        given: Collection[str],
-        *,
-        files: bool,
-    ) -> None:
+    def __init__(self, settings: PluginSettings, given: Collection[str], *, files: bool) -> None:
         self._settings = settings
         self._given = given
         self._files = files

@@ -11,13 +11,7 @@ import msgspec
 import typer
 
 from accelbind.cluster import NO_CLUSTER, Target, with_target
-from accelbind.doctor import (
-    cluster,
-    node,
-    pools,
-    webhooks,
-    workloads,
-)
+from accelbind.doctor import cluster, node, pools, webhooks, workloads
 from accelbind.doctor.cluster import Cluster
 from accelbind.doctor.model import Check, CheckStatus, Result, run_check
 from accelbind.doctor.node import Node
@@ -84,10 +78,7 @@ CLUSTER: Final[Mapping[str, Check[Cluster]]] = {
     *("mode", "root", "kubelet_dir", "pod_logs_dir", "device_types"),
     *("resource_domain", "allow_nodes", "state_dir", "metrics_host", "metrics_port"),
     group="Node: as the plugin's",
-    defaults={
-        "mode": "as the plugin runs, or af",
-        "metrics_host": "this machine",
-    },
+    defaults={"mode": "as the plugin runs, or af", "metrics_host": "this machine"},
 )
 @with_settings(
     ReviewSettings,
@@ -98,12 +89,10 @@ CLUSTER: Final[Mapping[str, Check[Cluster]]] = {
 def doctor(
     *,
     on_node: Annotated[
-        bool,
-        switch("--node", help="Check this node, even if it does not look like one."),
+        bool, switch("--node", help="Check this node, even if it does not look like one.")
     ] = False,
     on_cluster: Annotated[
-        bool,
-        switch("--cluster", help="Check only the cluster, or with --node both."),
+        bool, switch("--cluster", help="Check only the cluster, or with --node both.")
     ] = False,
     only: Only = None,
     skip: Skip = None,

@@ -179,7 +179,5 @@ def noted(pod: Json) -> str:
 
 def _limits(pod: Json) -> list[str]:
     spec = part(pod, "spec")
-    keys: set[str] = set()
-    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
-        keys.update(part(container, "resources", "limits"))
-    return sorted(keys)
+    containers = (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
+    return sorted({key for each in containers for key in part(each, "resources", "limits")})

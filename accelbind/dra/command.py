@@ -62,8 +62,7 @@ def classes(
     *,
     mappings: Mappings = None,
     on_node: Annotated[
-        bool,
-        switch("--node", help="For the FPGAs of this node.", rich_help_panel=_NODE),
+        bool, switch("--node", help="For the FPGAs of this node.", rich_help_panel=_NODE)
     ] = False,
     names: Annotated[
         bool, switch("--names", help="For the Accelerators of the cluster, with quotas.")
@@ -230,9 +229,7 @@ def _mapping(name: str, mappings: Path | None, target: Target, namespace: str | 
 @app.command("release")
 @with_settings(PluginSettings, "state_dir", "cdi_dir", defaults={"cdi_dir": "/var/run/cdi"})
 def release(
-    uid: Annotated[str, typer.Argument(metavar="UID", help="The claim's UID.")],
-    *,
-    given: Given,
+    uid: Annotated[str, typer.Argument(metavar="UID", help="The claim's UID.")], *, given: Given
 ) -> None:
     """Give the devices of a claim back that the kubelet has forgotten.
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from accelbind.cluster import Json, part
 from accelbind.explain.dry_run import Admitted, Denied, pod_of
 from accelbind.mappings import resource_of
 from services.admission.mutate import Patched, Policy, Refused, Unchanged
@@ -142,11 +143,7 @@ def evaluated(one: Explained, *, assumed: str) -> Answer:
 
 
 def answered(
-    found: FoundPod,
-    namespace: str,
-    result: Admitted | Denied,
-    index: MappingIndex,
-    policy: Policy,
+    found: FoundPod, namespace: str, result: Admitted | Denied, index: MappingIndex, policy: Policy
 ) -> Answer:
     """The answer of the API server; `index` has the mappings that may be read."""
     unread = tuple(unread_parts(found))
@@ -191,15 +188,15 @@ def _rewrites(
     for group in ("initContainers", "containers"):
         now = {each["name"]: each for each in after["spec"].get(group) or ()}
         for container in before["spec"].get(group) or ():
-            name, limits = container.get("name"), _limits(container)
-            got = _limits(now.get(name, {}))
+            name, limits = container.get("name"), part(container, "resources", "limits")
+            got = part(now.get(name, {}), "resources", "limits")
             gone = {key: units for key, units in limits.items() if key not in got}
             resources = {
                 key: f"{key}: {units}"
                 for key, units in got.items()
                 if "/" in key and str(limits.get(key)) != units
             }
-            came = [*resources.items(), *_claims(now.get(name), templates)]
+            came = [*resources.items(), *_claims(now.get(name, {}), templates)]
             for key, units in gone.items():
                 mapping = _mapping(key, namespace, index, policy)
                 resource = resource_of(mapping, key.partition("/")[0]) if mapping else ""
@@ -214,13 +211,9 @@ def _rewrites(
                 yield Rewrite(str(name), is_init, key, units or 0, becomes, resource, mapping)
 
 
-def _limits(container: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
-    return (container.get("resources") or {}).get("limits") or {}
-
-
-def _claims(container: Any, templates: Mapping[str, str]) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - JSON
+def _claims(container: Json, templates: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the template of each claim of a container, and what to call the claim."""
-    for claim in ((container or {}).get("resources") or {}).get("claims") or ():
+    for claim in part(container, "resources").get("claims") or ():
         name = str(claim.get("name"))
         yield templates.get(name, ""), f"claim {plain(name)}"
 

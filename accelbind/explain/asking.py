@@ -7,12 +7,7 @@ from typing import Any, Final
 
 from accelbind.dra.objects import ClaimObjects
 from accelbind.explain.answer import Answer, answered, evaluated
-from accelbind.explain.claims import (
-    FoundClaim,
-    develop_hints,
-    explain_claims,
-    read_of_cluster,
-)
+from accelbind.explain.claims import FoundClaim, develop_hints, explain_claims, read_of_cluster
 from accelbind.explain.dry_run import API_SERVER, Denied, DryRun, NotAsked, dry_run, may_create
 from accelbind.mappings import misspelt_resources
 from services.admission.mutate import Policy

@@ -10,13 +10,10 @@ import typer
 from accelbind.cluster import DEFAULT_NAMESPACE, Target, with_target
 from accelbind.explain.answer import Answer
 from accelbind.explain.asking import Asked
-from accelbind.explain.claims import (
-    FoundClaim,
-    find_claims,
-)
+from accelbind.explain.claims import FoundClaim, find_claims
 from accelbind.explain.show import as_object, print_text, print_yaml
 from accelbind.flags import Mappings, manifests_option, namespace_option, with_settings
-from accelbind.manifests import NO_PODS, STDIN, files_in, path_label, read_documents
+from accelbind.manifests import NO_PODS, distinct, files_in, path_label, read_documents
 from accelbind.mappings import read_mappings
 from accelbind.output import Exit, output_of, print_json
 from services.pods.manifests import FoundPod, find_objects, find_pods, object_label
@@ -137,10 +134,8 @@ def _usual_namespace(target: Target, given: str | None, pods: Sequence[FoundPod]
 def _read(paths: Sequence[Path]) -> _Manifests:
     if not paths:
         raise InvalidSettings("name a file, a folder or - for stdin")
-    if paths.count(STDIN) > 1:
-        raise InvalidSettings("stdin (-) can be read only once")
     read = _Manifests()
-    for path in dict.fromkeys(paths):
+    for path in distinct(paths):
         problems, is_used = len(read.problems), False
         try:
             for file in files_in(path):

@@ -19,12 +19,7 @@ from accelbind.flags import (
     with_settings,
 )
 from accelbind.fpga import mappings, show
-from accelbind.fpga.held import (
-    interruption,
-    require_card_free,
-    require_free,
-    until_withdrawn,
-)
+from accelbind.fpga.held import interruption, require_card_free, require_free, until_withdrawn
 from accelbind.output import (
     Output,
     fact_lines,
@@ -197,8 +192,7 @@ def program(
     ],
     *,
     dry_run: Annotated[
-        bool,
-        switch("--dry-run", help="Check whether it is possible; change nothing."),
+        bool, switch("--dry-run", help="Check whether it is possible; change nothing.")
     ] = False,
     force: Annotated[
         bool,
@@ -267,8 +261,7 @@ def rebind(
     card: CardName,
     *,
     force: Annotated[
-        bool,
-        switch("--force", help="Do it even if a container has a part of the card."),
+        bool, switch("--force", help="Do it even if a container has a part of the card.")
     ] = False,
     settings: PluginSettings,
     timeout: Timeout = TIMEOUT,

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,12 +10,12 @@ from accelbind.devices.source import NoAnswer, PlainPort, served_folder
 from plugin.dra.book import FOLDER as CLAIMS
 from plugin.dra.book import ClaimBook, ClaimHolders
 from plugin.settings import PluginSettings
-from services.containers.holder_source import HolderSource
 from services.containers.holders import Holders
 from services.devices.hardware.scan import scan
 from services.devices.held import Parts, card_resources, held_parts, port_resources
 from services.devices.model import Card, Inventory
 from services.kubelet.values import HEALTHY
+from services.node.reading import holder_source
 from services.node.table import Row
 from services.process.blocking import BlockingCalls
 from services.process.errors import DeviceBusy, HardwareError, KubeletError
@@ -131,17 +131,13 @@ def until_withdrawn(card: Card, settings: PluginSettings, *, seconds: float) -> 
         DeviceBusy: It still does after these seconds, or does not answer.
     """
     deadline = time.monotonic() + seconds
-    while offered := _healthy(_offered(card, settings)):
+    while offered := [each.device for each in _offered(card, settings) if each.health == HEALTHY]:
         if time.monotonic() > deadline:
             raise DeviceBusy(
                 f"the plugin on {PlainPort.of(settings)} still offers {listing(offered)}, so that a"
                 " container may get it at any moment: is its --state-dir another one?"
             )
         time.sleep(_POLL_SECONDS)
-
-
-def _healthy(rows: Iterable[Row]) -> list[str]:
-    return [each.device for each in rows if each.health == HEALTHY]
 
 
 def _offered(card: Card, settings: PluginSettings) -> list[Row]:
@@ -163,10 +159,6 @@ def _offered(card: Card, settings: PluginSettings) -> list[Row]:
 
 
 async def _holders(settings: PluginSettings, book: ClaimBook) -> Holders:
-    source = HolderSource(
-        kubelet_dir=settings.kubelet_dir,
-        pod_logs_dir=settings.pod_logs_dir,
-        calls=BlockingCalls(),
-    )
+    source = holder_source(settings, BlockingCalls())
     await source.snapshot()  # has the names of the pods
     return await ClaimHolders(book, source).read()
