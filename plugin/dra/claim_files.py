@@ -64,14 +64,6 @@ class GivenDevice:
     edits: ClaimDevice
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimFile:
-    """The file of a claim."""
-
-    given: tuple[GivenDevice, ...]
-    content: bytes
-
-
 class CdiClaimFiles:
     """The CDI files of claims in a folder, and what they name in another one of the same path."""
 
@@ -84,8 +76,10 @@ class CdiClaimFiles:
         self._state = state
         self._calls = calls
 
-    def describe(self, entry: ClaimEntry) -> ClaimFile:
-        """The CDI file of a claim, with the nodes that its devices have now, and its entry as note.
+    def describe(self, entry: ClaimEntry) -> tuple[tuple[GivenDevice, ...], bytes]:
+        """The devices of a claim with the nodes that they have now, and its CDI file.
+
+        The file has the entry as a note.
 
         Raises:
             ExternalFailure: A device is gone.
@@ -95,8 +89,7 @@ class CdiClaimFiles:
         given = given_to(uid, entry.wants, self._state.ledger.by_name, mounts)
         require_numbers(self._root, (node for each in given for node in each.edits.nodes))
         edits = [each.edits for each in given]
-        content = describe_claim(edits, host_root=self._host_root, note=entry.note)
-        return ClaimFile(given, content)
+        return given, describe_claim(edits, host_root=self._host_root, note=entry.note)
 
     def _mounts(self, entry: ClaimEntry) -> dict[str, tuple[str, str]]:
         """The files of metadata by request: their paths on the host and in the container."""

@@ -169,10 +169,10 @@ class Preparation:
         return uid in self._running or (lock is not None and lock.locked())
 
     async def _commit(self, entry: ClaimEntry) -> tuple[GivenDevice, ...]:
-        file = self._files.describe(entry)
-        await self._files.write(entry, file.content)
-        self.commit(entry, file.content)  # after it: the claim's containers may start then
-        return file.given
+        given, file = self._files.describe(entry)
+        await self._files.write(entry, file)
+        self.commit(entry, file)  # after it: the claim's containers may start then
+        return given
 
     def commit(self, entry: ClaimEntry, file: bytes) -> None:
         """Note that a claim is prepared, and that its file is there."""

@@ -131,7 +131,8 @@ class ClaimUpkeep:
         try:
             # A driver that is loaded again may number its devices otherwise.
             now = msgspec.structs.replace(entry, wants=located(entry.wants, devices))
-            promise = _Promise(entry, now, self._files.describe(now).content)
+            _, content = self._files.describe(now)
+            promise = _Promise(entry, now, content)
             if promise.is_new:
                 # An unhealthy device may lack a node or a variable for a while.
                 require_healthy(now.wants, devices)

@@ -28,7 +28,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from prometheus_client import Counter
 
 from plugin.dra.book import ClaimBook, ClaimEntry
-from plugin.dra.claim_files import CdiClaimFiles, ClaimFile
+from plugin.dra.claim_files import CdiClaimFiles, GivenDevice
 from plugin.dra.claims import ClaimRef
 from plugin.dra.preparation import Preparation
 from plugin.dra.wants import Want
@@ -247,8 +247,8 @@ class ModelFiles(CdiClaimFiles):
         self._hardware = hardware
         self._fuse = fuse
 
-    def describe(self, entry: ClaimEntry) -> ClaimFile:  # noqa: ARG002 - as overridden
-        return ClaimFile((), b"its devices")
+    def describe(self, entry: ClaimEntry) -> tuple[tuple[GivenDevice, ...], bytes]:  # noqa: ARG002 - as overridden
+        return (), b"its devices"
 
     async def write(self, entry: ClaimEntry, content: bytes) -> dict[Path, str]:
         self._fuse.step()
