@@ -14,12 +14,12 @@ there is none of it. Files of another boot don't count.
 import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
-from plugin.dra.claims import ClaimRef, Share
-from plugin.dra.wants import Kind, Want
+from plugin.dra.claims import ClaimRef
+from plugin.dra.wants import Part, Want, held
 from services.containers.holders import Holder, HolderReader, Holders
 from services.devices.dra import DraDevice
 from services.devices.model import REPLICA
@@ -62,30 +62,13 @@ class ClaimEntry(msgspec.Struct, frozen=True):
         )
         return msgspec.json.encode(noted).decode()
 
-    def devices(self) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """Each device, also one that it only watches, and its claims to the hardware."""
-        for want in self.wants:
-            yield from zip(want.devices, want.claims, strict=True)
+    def parts(self) -> Iterator[Part]:
+        """Each device, also one that it only watches."""
+        return (part for want in self.wants for part in want.parts())
 
-    def held(self) -> Iterator["Held"]:
+    def held(self) -> Iterator[Part]:
         """Each device that it has, as a whole or in part."""
-        for want in self.wants:
-            if want.kind is not Kind.ADMIN:
-                parts = zip(want.ids, want.parts(), want.claims, strict=True)
-                for key, (device, share), claims in parts:
-                    yield Held(device, key, claims, share, want.own)
-
-
-class Held(NamedTuple):
-    """A device that a claim has."""
-
-    device: str
-    id: str
-    """On the node."""
-    claims: tuple[str, ...]
-    """To the hardware."""
-    share: Share
-    resource: str
+        return held(self.wants)
 
 
 def is_uid(text: str) -> bool:
@@ -193,10 +176,10 @@ class ClaimBook:
         others: dict[str, ClaimRef] = {}
         left = {name: devices[name].device.shares or 0 for name in wanted if name in devices}
         for entry in self.require_readable():
-            for held in entry.held() if entry.claim.uid != uid else ():
-                if held.device in wanted:
-                    others[held.device] = entry.claim
-                    left[held.device] = left.get(held.device, 0) - held.share.amount
+            for part in entry.held() if entry.claim.uid != uid else ():
+                if part.device in wanted:
+                    others[part.device] = entry.claim
+                    left[part.device] = left.get(part.device, 0) - part.share.amount
         short = {
             name: claim
             for name, claim in others.items()
@@ -220,10 +203,10 @@ class ClaimBook:
         return {
             name: entry.claim
             for entry in self.require_readable()
-            for held in entry.held()
-            if not _is_offered(held, devices)
+            for part in entry.held()
+            if not _is_offered(part, devices)
             for name, each in devices.items()
-            if not each.device.claims.isdisjoint(held.claims)
+            if not each.device.claims.isdisjoint(part.claims)
         }
 
     # For others
@@ -235,21 +218,21 @@ class ClaimBook:
             HardwareError: A claim can't be read.
         """
         committed = [entry for entry in self.require_readable() if entry.is_committed]
-        return frozenset(held.device for entry in committed for held in entry.held())
+        return frozenset(part.device for entry in committed for part in entry.held())
 
     def has_only_replicas(self) -> bool:
         """Whether committed claims have replicas of shared devices, and none has a share."""
-        held = [one for each in self.entries() if each.is_committed for one in each.held()]
-        is_shared = any(each.share.id for each in held)
-        return not is_shared and any(REPLICA.search(each.id) for each in held)
+        parts = [part for each in self.entries() if each.is_committed for part in each.held()]
+        is_shared = any(each.share.id for each in parts)
+        return not is_shared and any(REPLICA.search(each.id) for each in parts)
 
     def holders(self, pods: Holders) -> Holders:
         """Who has devices: containers of pods, and the claims that can be read."""
         holders = dict(pods)
         for entry in self.entries():
-            for held in entry.held():
-                holder = Holder(entry.claim.namespace, "", "", entry.claim.name, held.share.id)
-                key = held.resource, held.id
+            for part in entry.held():
+                holder = Holder(entry.claim.namespace, "", "", entry.claim.name, part.share.id)
+                key = part.resource, part.id
                 holders[key] = (*holders.get(key, ()), holder)
         return holders
 
@@ -312,10 +295,10 @@ class ClaimBook:
             raise HardwareError(f"{path} can't be written: {reason}") from error
 
 
-def _is_offered(held: Held, devices: Mapping[str, DraDevice]) -> bool:
+def _is_offered(part: Part, devices: Mapping[str, DraDevice]) -> bool:
     """Whether a device that a claim has is offered by its name, as a whole or in shares as then."""
-    found = devices.get(held.device)
-    return found is not None and bool(found.device.shares) == bool(held.share.id)
+    found = devices.get(part.device)
+    return found is not None and bool(found.device.shares) == bool(part.share.id)
 
 
 class ClaimHolders:

@@ -324,11 +324,11 @@ def given_to(
             suffix = f"_{want.request.upper().replace('-', '_')}"
             envs |= {name + suffix: value for name, value in envs.items()}
         mounts = (files[want.request],) if want.request in files else ()
-        for (name, device), (_, share) in zip(chosen.items(), want.parts(), strict=True):
+        for part in want.parts():
             # With the claim's UID: runtimes remember what a name means.
-            unique = f"{uid}-{want.request}-{name}"
-            edits = ClaimDevice(unique, device.nodes, tuple(envs.items()), mounts)
-            given.append(GivenDevice(want.request, name, share.id, edits))
+            name, nodes = f"{uid}-{want.request}-{part.device}", chosen[part.device].nodes
+            edits = ClaimDevice(name, nodes, tuple(envs.items()), mounts)
+            given.append(GivenDevice(want.request, part.device, part.share.id, edits))
             mounts = ()
     return tuple(given)
 
@@ -355,8 +355,9 @@ def describe_request(claim: ClaimRef, pod_claim: str, want: Want, pool: str) -> 
     # It doesn't change as long as the claim is prepared, so its generation is the first.
     metadata = {"name": claim.name, "namespace": claim.namespace, "uid": claim.uid, "generation": 1}
     devices = [
-        {"driver": DRIVER, "pool": pool, "name": name, "attributes": typed_attributes(attributes)}
-        for name, attributes in zip(want.devices, want.attributes, strict=True)
+        {"driver": DRIVER, "pool": pool, "name": each.device}
+        | {"attributes": typed_attributes(each.attributes)}
+        for each in want.parts()
     ]
     content: dict[str, Any] = {"metadata": metadata}
     if pod_claim:

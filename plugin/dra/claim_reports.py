@@ -191,19 +191,16 @@ def problems_of(
     """Why each device that is here, or that a claim has, isn't healthy; empty if it is."""
     problems = {name: each.device.reasons for name, each in devices.items()}
     for entry in entries:
-        for name, claims in entry.devices():
-            if name not in devices:
-                # Its device type may have another name now: the hardware is what counts.
-                same = [
-                    each for each in devices.values() if not each.device.claims.isdisjoint(claims)
-                ]
-                problems[name] = same[0].device.reasons if same else (_gone(name, entry.claim),)
+        for part in entry.parts():
+            if part.device in devices:
+                continue
+            # Without news of a device, a kubelet shows it as healthy for 30 s, then as unknown.
+            text = f"{entry.claim} has {part.device}, and the node no longer has it"
+            # Its device type may have another name now: the hardware is what counts.
+            here = (each.device for each in devices.values())
+            same = (each.reasons for each in here if not each.claims.isdisjoint(part.claims))
+            problems[part.device] = next(same, (Problem(GONE, text),))
     return problems
-
-
-def _gone(name: str, claim: ClaimRef) -> Problem:
-    # A kubelet that hears nothing of a device shows it as healthy for 30 s, then as unknown.
-    return Problem(GONE, f"{claim} has {name}, and the node no longer has it")
 
 
 def device_reports(
@@ -215,9 +212,8 @@ def device_reports(
     """
     reports: dict[tuple[str, str], dict[str, Any]] = {}
     for want in entry.wants:
-        attributes = want.attributes or ({},) * len(want.devices)
-        for (device, share), known in zip(want.parts(), attributes, strict=True):
-            reasons = "; ".join(f"{each.code}: {each.text}" for each in problems[device])
+        for part in want.parts():
+            reasons = "; ".join(f"{each.code}: {each.text}" for each in problems[part.device])
             condition = {
                 "type": "Ready",
                 "status": "False" if reasons else "True",
@@ -225,15 +221,15 @@ def device_reports(
                 "message": reasons[:MAX_HEALTH],
             }
             data = {
-                "type": known.get("type"),
-                CARD: known.get(CARD),
+                "type": part.attributes.get("type"),
+                CARD: part.attributes.get(CARD),
                 "function": ",".join(want.functions),
-                "shares": share.amount,
+                "shares": part.share.amount,
             }
-            report: dict[str, Any] = {"driver": DRIVER, "pool": pool, "device": device}
-            report |= {"shareID": share.id} if share.id else {}
+            report: dict[str, Any] = {"driver": DRIVER, "pool": pool, "device": part.device}
+            report |= {"shareID": part.share.id} if part.share.id else {}
             report["conditions"] = [condition]
             report["data"] = {name: value for name, value in data.items() if value}
             # A device that two requests have, one of them to watch it, is there once.
-            reports.setdefault((device, share.id), report)
+            reports.setdefault((part.device, part.share.id), report)
     return [*reports.values()]

@@ -33,27 +33,32 @@ from plugin.dra.wants import (
     MappingsNeeded,
     Want,
     decide,
+    held,
     located,
-    require_regions,
     require_unchanged,
 )
 from plugin.settings import PluginSettings
 from services.containers.holders import HolderReader
 from services.containers.pod_source import ApiServerPods
 from services.containers.wanted import StartingPod, confirm_pod
-from services.devices.dra import held_by_plugin
+from services.devices.dra import fpga_name, held_by_plugin
+from services.devices.health import unusable
+from services.devices.model import Contents
 from services.kube.client import is_outage, will_pass
 from services.kube.events import EventRecorder
-from services.node.regions import RegionProgramming, record_programming
+from services.node.regions import RegionContents, RegionProgramming, record_programming
 from services.node.state import NodeState
 from services.process.errors import (
     AccelbindError,
     ClusterError,
     DeviceBusy,
     DeviceHung,
+    ExternalFailure,
+    NotAllowed,
     TooSlow,
 )
-from services.process.text import listing
+from services.process.text import listing, plain
+from services.programming.assignment import Region
 
 PREPARE_SECONDS: Final = 40.0
 """For one claim; the kubelet gives up after 45 s, with a message that explains nothing. It retries
@@ -281,9 +286,8 @@ class Preparation:
     async def _holders(self, ref: ClaimRef, wants: tuple[Want, ...]) -> list[str]:
         """Who else has devices that a claim wants for itself."""
         own = Counter[str]()
-        for want in wants:
-            if want.kind is not Kind.ADMIN:
-                own.update({device: share.amount for device, share in want.parts()})
+        for part in held(wants):
+            own[part.device] += part.share.amount
         if not own:
             return []
         holders, devices = await self._plugin.read(), self._state.ledger.by_name
@@ -308,8 +312,7 @@ class Preparation:
             # What a call that gave up has left at work may yet change the content.
             await self._regions.settle(want.ids)
         if want.interface_id:
-            found = await self._regions.read()
-            require_regions(want, found.regions, found.contents)
+            require_regions(want, await self._regions.read())
         if want.kind is Kind.PROGRAM:
             await self._program(claim, want)
         elif want.kind is Kind.DEVELOP:
@@ -335,8 +338,7 @@ class Preparation:
         """Whether the regions of a committed claim still carry its functions."""
         for want in wants:
             if want.interface_id:
-                found = await self._regions.read()
-                require_regions(want, found.regions, found.contents)
+                require_regions(want, await self._regions.read())
             if want.kind is Kind.PROGRAM and not await self._regions.is_ready(
                 want.wanted, want.ids
             ):
@@ -351,3 +353,41 @@ class _Work:
     task: asyncio.Task[tuple[GivenDevice, ...]] = field(init=False)
     step: str = "it is looked up"
     calls: int = 0
+
+
+def require_regions(want: Want, found: RegionContents) -> None:
+    """Refuse a claim whose regions are those of other cards, or lack what isn't programmed."""
+    for part in want.parts():
+        name, key = part.device, part.id
+        region = found.regions.get(key)
+        # A driver that is loaded again may number its regions otherwise; `locate` follows.
+        address = region.card.address if region else ""
+        if address and fpga_name(address) != name:
+            raise ExternalFailure(
+                f"{want.who}: {plain(key)} is on card {address} now, and {name} isn't:"
+                " Kubernetes retries"
+            )
+        if want.kind is not Kind.NEVER:
+            continue
+        if region is None or not region.ports:
+            raise ExternalFailure(f"{plain(name)} ({plain(key)}) is gone or can't be read")
+        _require_there(want, name, region, found.contents)
+
+
+def _require_there(want: Want, name: str, region: Region, contents: Contents) -> None:
+    function = want.functions[0]
+    for port in region.ports:
+        if disabled := unusable(port):
+            raise ExternalFailure(f"{want.who}: {disabled}")
+        programmed = contents.get(port.name)
+        if programmed == "":
+            content = "nothing that is known, since programming it has not succeeded"
+        elif function in (port.afu_id, programmed):  # only our record tells OpenCL programs apart
+            continue
+        else:
+            content = f"AFU {plain(port.afu_id, 48)}" if port.afu_id else "no known function"
+        raise NotAllowed(
+            f"{want.who}: {name} has {content} in {port.name}, and not AFU {function}, which"
+            " its class wants there without programming: delete the pod; a new one gets"
+            " another device"
+        )

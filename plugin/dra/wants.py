@@ -13,6 +13,7 @@ A mapping may repeat what a class says; a claim that contradicts its class is re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 import msgspec
 
@@ -32,9 +33,8 @@ from services.containers.wanted import (
     single_wanted,
 )
 from services.devices.allocation import require_distinct_paths
-from services.devices.dra import CONTENT, PROGRAM_DIGITS, Attributes, DraDevice, fpga_name
-from services.devices.health import unusable
-from services.devices.model import Contents, Device, PluginMode, Value
+from services.devices.dra import CONTENT, PROGRAM_DIGITS, Attributes, DraDevice
+from services.devices.model import Device, PluginMode, Value
 from services.mappings.index import NamespaceMappings
 from services.mappings.model import Mapping as Named
 from services.mappings.model import Mode
@@ -47,7 +47,6 @@ from services.process.errors import (
     NotMapped,
 )
 from services.process.text import listing, plain, quote
-from services.programming.assignment import Region
 
 
 class Kind(StrEnum):
@@ -65,20 +64,34 @@ class Kind(StrEnum):
     """It watches devices that others may have: no nodes."""
 
 
+class Part(NamedTuple):
+    """A device of a request, and the part that it has of it."""
+
+    device: str
+    """Its name in the slice, with its address."""
+    id: str
+    """On the node; a driver that is loaded again may number it otherwise: `dfl-fme.0`."""
+    claims: tuple[str, ...]
+    """What it claims of the hardware (`Device.claims`)."""
+    attributes: Mapping[str, Value]
+    """When this was decided; none if an older version has written it."""
+    share: Share
+    """The whole device, if an older version has written it."""
+    resource: str
+    """Its own."""
+
+
 class Want(msgspec.Struct, frozen=True):
     """A request's function and its devices. Stored on the disk: files of other versions are read.
 
-    `devices`, `ids`, `claims`, `attributes` and `shares` have the same order.
+    `devices`, `ids`, `claims`, `attributes` and `shares` have the same order: see `parts`.
     """
 
     request: str
     kind: Kind
     devices: tuple[str, ...]
-    """Names in the slice, with their addresses."""
     ids: tuple[str, ...]
-    """Ids on the node, which a driver that is loaded again may number otherwise: `dfl-fme.0`."""
     claims: tuple[tuple[str, ...], ...]
-    """What each of them claims of the hardware (`Device.claims`)."""
     own: str
     """The resource that is really theirs, whatever the pod calls it."""
     resource: str
@@ -89,18 +102,24 @@ class Want(msgspec.Struct, frozen=True):
     reference: str = ""
     """The request with the chosen alternative: `name/alternative`."""
     attributes: tuple[dict[str, Value], ...] = ()
-    """Those of each device when this was decided; none if an older version has written it."""
     shares: tuple[Share, ...] = ()
-    """The part of each device that it has; none if an older version has written it."""
 
-    def parts(self) -> Iterator[tuple[str, Share]]:
-        """Each device, and the part that it has of it."""
-        return zip(self.devices, self.shares or (Share(),) * len(self.devices), strict=True)
+    def parts(self) -> Iterator[Part]:
+        """Each of its devices."""
+        number = len(self.devices)
+        attributes, shares = self.attributes or ({},) * number, self.shares or (Share(),) * number
+        for each in zip(self.devices, self.ids, self.claims, attributes, shares, strict=True):
+            yield Part(*each, self.own)
 
     @property
     def wanted(self) -> WantedFunctions:
         """The functions for its regions."""
         return WantedFunctions(self.who, self.functions, self.interface_id)
+
+
+def held(wants: Iterable[Want]) -> Iterator[Part]:
+    """The devices that a claim has, as a whole or in part; others it only watches."""
+    return (part for want in wants if want.kind is not Kind.ADMIN for part in want.parts())
 
 
 class MappingsNeeded(Exception):
@@ -157,7 +176,7 @@ def require_healthy(wants: Iterable[Want], devices: Mapping[str, DraDevice]) -> 
 def require_unchanged(wants: Iterable[Want], claim: AllocatedClaim) -> None:
     """Raise `DeviceBusy` for a claim that was allocated other devices since."""
     # Its containers may have the old ones, which nobody would give back.
-    before = {(want.request, device, part) for want in wants for device, part in want.parts()}
+    before = {(want.request, each.device, each.share) for want in wants for each in want.parts()}
     now = {
         (each.name, device, part)
         for each in claim.requests
@@ -169,43 +188,6 @@ def require_unchanged(wants: Iterable[Want], claim: AllocatedClaim) -> None:
             f"{claim.ref} was allocated other devices meanwhile, and still has {listing(old)} on"
             " this node: delete its pods; if no container uses the claim any more:"
             f" accelbind dra release {claim.ref.uid}"
-        )
-
-
-def require_regions(want: Want, regions: Mapping[str, Region], contents: Contents) -> None:
-    """Refuse a claim whose regions are those of other cards, or lack what isn't programmed."""
-    for name, key in zip(want.devices, want.ids, strict=True):
-        region = regions.get(key)
-        # A driver that is loaded again may number its regions otherwise; `locate` follows.
-        address = region.card.address if region else ""
-        if address and fpga_name(address) != name:
-            raise ExternalFailure(
-                f"{want.who}: {plain(key)} is on card {address} now, and {name} isn't:"
-                " Kubernetes retries"
-            )
-        if want.kind is not Kind.NEVER:
-            continue
-        if region is None or not region.ports:
-            raise ExternalFailure(f"{plain(name)} ({plain(key)}) is gone or can't be read")
-        _require_there(want, name, region, contents)
-
-
-def _require_there(want: Want, name: str, region: Region, contents: Contents) -> None:
-    function = want.functions[0]
-    for port in region.ports:
-        if disabled := unusable(port):
-            raise ExternalFailure(f"{want.who}: {disabled}")
-        programmed = contents.get(port.name)
-        if programmed == "":
-            content = "nothing that is known, since programming it has not succeeded"
-        elif function in (port.afu_id, programmed):  # only our record tells OpenCL programs apart
-            continue
-        else:
-            content = f"AFU {plain(port.afu_id, 48)}" if port.afu_id else "no known function"
-        raise NotAllowed(
-            f"{want.who}: {name} has {content} in {port.name}, and not AFU {function}, which"
-            " its class wants there without programming: delete the pod; a new one gets"
-            " another device"
         )
 
 

@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from plugin.dra.claims import ClaimRef, read_claim
+from plugin.dra.preparation import require_regions
 from plugin.dra.wants import (
     Kind,
     MappingsNeeded,
     Want,
     decide,
     require_healthy,
-    require_regions,
 )
 from services.containers.permission import Enforce
 from services.containers.wanted import confirm_pod
@@ -23,6 +23,7 @@ from services.devices.model import Device, DeviceNode, Inventory
 from services.mappings.index import NamespaceMappings, build_index
 from services.mappings.model import parse
 from services.names import DOMAIN, function_name
+from services.node.regions import RegionContents
 from services.process.errors import ExternalFailure, InvalidName, NotAllowed, NotMapped
 from services.process.problem import Problem
 from services.programming.assignment import regions_of
@@ -282,19 +283,19 @@ ON_REGION = Want(
 
 
 def test_a_region_that_is_another_cards_now_is_left_alone() -> None:
-    found = regions_of(Inventory((card(0), card(1))))
-    require_regions(ON_REGION, found, {})
+    found = RegionContents(regions_of(Inventory((card(0), card(1)))), {})
+    require_regions(ON_REGION, found)
     # `plan` says that it is gone.
-    require_regions(msgspec.structs.replace(ON_REGION, ids=("dfl-fme.7",)), found, {})
+    require_regions(msgspec.structs.replace(ON_REGION, ids=("dfl-fme.7",)), found)
     with pytest.raises(ExternalFailure, match=r"dfl-fme\.1 is on card 0000:5f:00\.0 now"):
-        require_regions(msgspec.structs.replace(ON_REGION, ids=("dfl-fme.1",)), found, {})
+        require_regions(msgspec.structs.replace(ON_REGION, ids=("dfl-fme.1",)), found)
 
 
 def test_a_function_can_not_be_there_in_a_port_that_is_disabled_or_gone() -> None:
     disabled = card(0, port("dfl-port.0", "", Problem("port-disabled", "it is disabled")))
-    found = regions_of(Inventory((disabled,)))
+    found = RegionContents(regions_of(Inventory((disabled,))), {})
     never = msgspec.structs.replace(ON_REGION, kind=Kind.NEVER, functions=("f",))
     with pytest.raises(ExternalFailure, match="it is disabled"):
-        require_regions(never, found, {})
+        require_regions(never, found)
     with pytest.raises(ExternalFailure, match="is gone or can't be read"):
-        require_regions(never, {}, {})
+        require_regions(never, RegionContents({}, {}))
