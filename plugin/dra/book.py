@@ -23,6 +23,7 @@ from plugin.dra.wants import Part, Want, held
 from services.containers.holders import Holder, HolderReader, Holders
 from services.devices.dra import DraDevice
 from services.devices.model import REPLICA
+from services.kubelet.values import CheckpointEntry
 from services.process.errors import HardwareError, NotAllowed
 from services.process.files import discard_unfinished, open_regular, replace_file
 from services.process.json import UNREADABLE
@@ -312,6 +313,11 @@ class ClaimHolders:
     def holders(self) -> Holders:
         """As `HolderReader` says."""
         return self._book.holders(self._plugin.holders)
+
+    @property
+    def entries(self) -> frozenset[CheckpointEntry]:
+        """As `HolderReader` says."""
+        return self._plugin.entries
 
     async def read(self) -> Holders:
         """As `HolderReader` says."""

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -53,6 +53,8 @@ class HolderSnapshot:
     """The containers that have devices, as far as they are known."""
 
     holders: Holders = field(default_factory=dict)
+    entries: frozenset[CheckpointEntry] = frozenset()
+    """Of the checkpoint, as last read."""
     problems: tuple[str, ...] = ()
     """What is unknown, and what that means for the holders."""
     may_have_ended: bool = False
@@ -96,6 +98,11 @@ class HolderSource:
         """The holders as last read; they stay while nothing can be read."""
         return self._snapshot.holders
 
+    @property
+    def entries(self) -> frozenset[CheckpointEntry]:
+        """The checkpoint's entries of our devices; they stay while it can't be read."""
+        return self._snapshot.entries
+
     async def read(self) -> Holders:
         """Which containers have devices now.
 
@@ -104,14 +111,16 @@ class HolderSource:
                 PodResources does not answer.
             HardwareError: Reading hangs.
         """
+        ours = frozenset[CheckpointEntry]()
         try:
             entries = await self._of_present(await self._files.entries())
             holders = holders_of_entries(entries, self._pods, self._ours)
+            ours = self._of_ours(entries)
         except KubeletError as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
             holders = holders_of_pods(await self._active(), self._ours)
-        self._snapshot = replace(self._snapshot, holders=holders)
+        self._snapshot = replace(self._snapshot, holders=holders, entries=ours)
         return holders
 
     async def current(self) -> Holders:
@@ -146,11 +155,11 @@ class HolderSource:
         """Follow the checkpoint until cancelled.
 
         Args:
-            rescan: Requested when other containers have devices than before.
+            rescan: Requested when other containers have devices than before, or other nodes.
             resend: Called to send the kubelet a list of devices again, which makes it write its
                 checkpoint; only a device plugin can.
         """
-        known, renewed_at = self.holders, float("-inf")
+        known, renewed_at = (self.holders, self.entries), float("-inf")
         outage = Outage(
             log,
             "the holders of devices are not fully known",
@@ -162,8 +171,8 @@ class HolderSource:
             if is_due or self._version_now() != self._version:
                 snapshot = await self.snapshot()
                 outage.update("; ".join(snapshot.problems))
-                if snapshot.holders != known:
-                    known = snapshot.holders
+                if (snapshot.holders, snapshot.entries) != known:
+                    known = snapshot.holders, snapshot.entries
                     rescan.request()
                 if is_due:
                     renewed_at = time.monotonic()
@@ -193,6 +202,7 @@ class HolderSource:
                 problems = [f"{what}: {unanswered}"]
             return HolderSnapshot(
                 self.holders if active is None else holders_of_pods(active, self._ours),
+                frozenset() if is_missing else self.entries,
                 tuple(problems),
                 is_known=self._snapshot.is_known or is_missing or active is not None,
                 is_complete=is_missing,
@@ -206,11 +216,15 @@ class HolderSource:
         self._pods = pods_of_devices(entries, active or ()) | pods_of_folders(folders)
         return HolderSnapshot(
             holders_of_entries(entries, self._pods, self._ours),
+            self._of_ours(entries),
             tuple(problems),
             entries != stored
             if self._forgets_gone
             else active is not None and may_have_ended(entries, active, self._ours),
         )
+
+    def _of_ours(self, entries: Iterable[CheckpointEntry]) -> frozenset[CheckpointEntry]:
+        return frozenset(each for each in entries if each.resource.startswith(self._ours))
 
     async def _of_present(
         self, entries: tuple[CheckpointEntry, ...]

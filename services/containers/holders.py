@@ -7,14 +7,18 @@ checkpoint; for what is offered and shown, also for one that can't be read.
 """
 
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
+from services.devices.held import HELD
+from services.devices.model import Device
+from services.devices.nodes import exclusive_paths
 from services.kubelet.values import CheckpointEntry, Held
 from services.names import FUNCTION_PREFIX, REGION_PREFIX, UNIT_RESOURCE
 from services.process.errors import NotAllowed
-from services.process.text import plain, quote
+from services.process.problem import Problem
+from services.process.text import listing, plain, quote
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -133,6 +137,10 @@ Several use a device in turn, as an init container and those after it do.
 """
 
 
+HeldNodes = Mapping[str, tuple[Problem, ...]]
+"""Why devices must not be given to others, by id."""
+
+
 def held_by_pods(holders: Holders) -> frozenset[tuple[str, str]]:
     """Resource and id of the devices that the kubelet has counted."""
     # It doesn't count those of DRA claims. A claim may have a device as another resource, named by
@@ -146,6 +154,10 @@ class HolderReader(Protocol):
     @property
     def holders(self) -> Holders:
         """As last read."""
+
+    @property
+    def entries(self) -> frozenset[CheckpointEntry]:
+        """The checkpoint's entries of our devices, as last read."""
 
     async def read(self) -> Holders:
         """Which containers have devices now.
@@ -192,6 +204,55 @@ def holders_of_pods(active: Iterable[Held], ours: tuple[str, ...] = FPGA_RESOURC
         for device in held.device_ids if held.resource.startswith(ours) else ():
             holders.setdefault((held.resource, device), set()).add(holder)
     return {device: tuple(sorted(each)) for device, each in holders.items()}
+
+
+def held_by_node(
+    devices: Iterable[Device],
+    entries: Iterable[CheckpointEntry],
+    holders: Holders,
+    host_root: str,
+) -> HeldNodes:
+    """The devices of which a container has a node that it was given with another device.
+
+    Entries without nodes (the kubelet's answer can't be read, or has CDI names only) don't count.
+    """
+    # A container keeps its nodes while it runs, and the kubelet gives it the same paths again at
+    # its next start, whatever the kernel calls its devices by then.
+    known = {(each.resource, each.id): each for each in devices if each.resource}
+    owners: dict[str, set[Hashable]] = {}
+    users: dict[str, _User] = {}
+    for entry in entries:
+        keys = {(entry.resource, each) for each in entry.device_ids} & known.keys()
+        user = _user(entry, holders)
+        for path in entry.nodes or ():
+            owners.setdefault(path, set()).update(known[each].replica_key for each in keys)
+            users[path] = min(user, users.get(path, user))
+    found: dict[str, tuple[Problem, ...]] = {}
+    for (_, key), device in known.items():
+        given = exclusive_paths(device, host_root) & users.keys()
+        # Unless a container was given it with this device too, and so has it rightly.
+        others = sorted(each for each in given if device.replica_key not in owners[each])
+        if others:
+            found.setdefault(key, (_held(others[0], users[others[0]]),))
+    return found
+
+
+_User: TypeAlias = tuple[str, tuple[str, ...], str]
+"""A container, the ids of its devices, and their resource."""
+
+
+def _user(entry: CheckpointEntry, holders: Holders) -> _User:
+    ids = tuple(sorted(entry.device_ids))
+    every = (each for key in ids for each in holders.get((entry.resource, key), ()))
+    named = [each for each in every if each.container == entry.container]
+    return str(min(named, default=Holder("", "", entry.container))), ids, entry.resource
+
+
+def _held(path: str, user: _User) -> Problem:
+    who, keys, resource = user
+    ids = listing([*map(plain, keys)], most=8)
+    text = f"{plain(who, 300)} was given {plain(path)} for {ids} of {resource}"
+    return Problem(HELD, f"{text}, and now it is this device's: delete the pod")
 
 
 def pods_of_devices(

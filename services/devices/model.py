@@ -293,6 +293,11 @@ class DeviceNode:
         # Without links: a runtime that is given a link by CDI takes it for no device.
         return f"{root.rstrip('/')}/dev/{self.place}"
 
+    def host_paths(self, root: str) -> frozenset[str]:
+        """The paths on the host by which containers were given it."""
+        # Earlier versions answered `Allocate` with the path of a link.
+        return frozenset({self.host_path(root), f"{root.rstrip('/')}/dev/{self.name}"})
+
 
 @dataclass(frozen=True, slots=True)
 class Device:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Final, TypeAlias
 
-from services.devices.model import DeviceNode
+from services.devices.model import Device, DeviceNode
 from services.process.problem import Problem
 from services.process.text import quote, words
 
@@ -251,6 +251,12 @@ def described_node(uevent: str) -> tuple[str, Number | None]:
     major, minor = fields.get("MAJOR", ""), fields.get("MINOR", "")
     number = (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else None
     return fields.get("DEVNAME", "").removeprefix("/dev/"), number
+
+
+def exclusive_paths(device: Device, host_root: str) -> frozenset[str]:
+    """The paths on the host of the nodes that no container without the device may have."""
+    own = (each for each in device.nodes if each.number != VFIO)
+    return frozenset[str]().union(*(each.host_paths(host_root) for each in own))
 
 
 def check_node(

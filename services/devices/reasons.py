@@ -241,9 +241,11 @@ REASONS: Final[Mapping[str, Reason]] = {
         "wait: after some good scans in a row it is healthy",
     ),
     "held-as-other-resource": Reason(
-        "a container has it, or a part of it, under another resource or id: a port was"
-        " reprogrammed, or the node's mode or device types changed, meanwhile",
-        "end that pod (accelbind devices names it); it is healthy again within a minute",
+        "a container has it, or a part of it, under another resource or id, or was given its"
+        " device node with another device: a port was reprogrammed, the node's mode or device types"
+        " changed, or devices came back in another order, meanwhile",
+        "end that pod (the message or accelbind devices names it); it is healthy again within a"
+        " minute",
     ),
     "gone": Reason(
         "a container or a claim has it, and the node no longer has it: its card or its driver has"

@@ -9,7 +9,7 @@
 2. A source of devices that can't be read (a card, a device of a type) keeps the devices that it
    had, unhealthy. A device whose resource can't be read keeps the one it had.
 3. No device is offered twice: FPGAs come first, then device types.
-4. A device that a container has as another resource is unhealthy.
+4. A device that a container has as another resource, or of which it has a node, is unhealthy.
 5. A device that was unhealthy is healthy again only after some good readings in a row.
 
       healthy ── bad ──► lost ── good ──► recovering ── enough of them ──► healthy
@@ -25,7 +25,7 @@ from functools import cached_property
 from itertools import chain, count
 from typing import Final, TypeAlias
 
-from services.containers.holders import Holders, held_by_pods
+from services.containers.holders import HeldNodes, Holders, held_by_node, held_by_pods
 from services.devices.dra import DraDevice, dra_devices
 from services.devices.health import Ignored
 from services.devices.held import (
@@ -47,6 +47,7 @@ from services.devices.resources import (
     fpga_sightings,
     with_problems,
 )
+from services.kubelet.values import CheckpointEntry
 from services.names import FUNCTION_PREFIX, dra_name
 from services.node.repairs import Attempts, still_tried
 from services.process.problem import Problem
@@ -71,6 +72,8 @@ class World:
     """Why something could not be read; empty if everything was."""
     holders: Holders | None = None
     """The containers that have devices; None if that is unknown, so that nothing may change."""
+    given: frozenset[CheckpointEntry] = frozenset()
+    """The kubelet's memory of the nodes that containers were given."""
     cards: Inventory | None = None
     """None if the cards could not be read."""
     types: TypesReading | None = None
@@ -113,6 +116,8 @@ class Rules:
     """Whether errors that containers left in ports are cleared."""
     programs: bool = False
     """Whether regions are programmed, and disabled ports enabled."""
+    host_root: str = "/"
+    """The folder on the host with its `dev/`, where containers' nodes are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,9 +201,12 @@ def step(ledger: Ledger, world: World, now: float) -> Ledger:
     types = ledger.types
     if world.types is not None:
         types = _share(world.types.sightings, world.types.problems, ledger.types.known)
-    offer = _merge((*fpgas.devices, *types.devices), held, world.problems)
+    devices = (*fpgas.devices, *types.devices)
+    nodes = held_by_node(devices, world.given, world.holders, ledger.rules.host_root)
+    offer = _merge(devices, held, nodes, world.problems)
     needs_fpgas = ledger.needs_fpgas and not types.devices
-    busy = _busy_places(world)
+    found = world.cards.cards if world.cards else ()
+    busy = frozenset(each.place for each in found if each.work_key in world.busy)
     entries = {
         each.id: _entry(ledger, each, now, is_read=_is_read(world, each, busy))
         for each in offer.devices()
@@ -370,7 +378,7 @@ def _under_known_ids(devices: Sequence[Device], known: Iterable[Device]) -> list
 
 
 def _merge(
-    devices: Sequence[Device], held: Parts, problems: Mapping[str, Problem]
+    devices: Sequence[Device], held: Parts, nodes: HeldNodes, problems: Mapping[str, Problem]
 ) -> AdvertisedResources:
     """Each device once, and none that two claim."""
     claimants = _claimants(devices)
@@ -389,7 +397,7 @@ def _merge(
             device = replace(device, resource="", reasons=(problem,))  # noqa: PLW2901 - the same
         if device.resource:
             names |= own
-            more = [*_held_otherwise(device, held, current)]
+            more = [*_held_otherwise(device, held, current)] or [*nodes.get(device.id, ())]
             more += [problems[device.id]] if device.id in problems else []
             if more:
                 device = replace(device, reasons=(*device.reasons, *more))  # noqa: PLW2901
@@ -453,14 +461,8 @@ def _held_otherwise(
 # 5. Health that doesn't flap ----------------------------------------------------------------------
 
 
-def _busy_places(world: World) -> frozenset[str]:
-    """The places of the cards that were worked on while they were read."""
-    cards = world.cards.cards if world.cards else ()
-    return frozenset(card.place for card in cards if card.work_key in world.busy)
-
-
 def _is_read(world: World, device: Device, busy: frozenset[str]) -> bool:
-    """Whether a reading says something new of a device."""
+    """Whether a reading says something new of a device; cards at `busy` places were worked on."""
     if device.type:
         return world.types is not None
     return world.cards is not None and device.place not in busy

@@ -1,12 +1,14 @@
 """Whether the device nodes that a container has are those of its devices."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from services.devices.hardware.sysfs import Sysfs
+from services.devices.held import HELD
 from services.devices.model import Device, DeviceNode
+from services.devices.nodes import exclusive_paths
 from services.kubelet.values import CheckpointEntry
+from services.node.ledger import RECOVERING
 from services.process.errors import NotAllowed
 from services.process.text import listing, plain, quote
 
@@ -25,19 +27,23 @@ def require_own_nodes(
     # The kubelet stores the answer to `Allocate` and uses it at each start of the container, also
     # after the node was restarted. A device may have another node by then, and another device its
     # old one. Only a new pod gets the right nodes.
-    nodes = [
-        node for key in sorted(entry.device_ids) if key in devices for node in devices[key].nodes
-    ]
-    today = [node.host_path(host_root) for node in nodes]
-    # Earlier versions answered `Allocate` with the path of a link.
-    links = {replace(node, target="").host_path(host_root) for node in nodes}
-    old = [each for each in entry.nodes or () if each not in {*today, *links}]
-    is_read = all(key in devices and devices[key].healthy for key in entry.device_ids)
-    if others is not None and not is_read:
-        taken = {node.host_path(host_root) for each in others for node in each.nodes}
-        old = [each for each in old if each in taken]
+    own = [devices[key] for key in sorted(entry.device_ids) if key in devices]
+    given = entry.nodes or ()
+    if others is not None and not (len(own) == len(entry.device_ids) and all(map(_is_read, own))):
+        taken = frozenset[str]().union(*(exclusive_paths(each, host_root) for each in others))
+        old = [each for each in given if each in taken]
+    else:
+        nodes = (node for each in own for node in each.nodes)
+        today = frozenset[str]().union(*(node.host_paths(host_root) for node in nodes))
+        old = [each for each in given if each not in today]
     if old:
-        raise NotAllowed(_refusal(entry, old, today))
+        now = [node.host_path(host_root) for each in own for node in each.nodes]
+        raise NotAllowed(_refusal(entry, old, now))
+
+
+def _is_read(device: Device) -> bool:
+    """Whether the nodes of a device are those of now."""
+    return all(each.code in (HELD, RECOVERING) for each in device.reasons)
 
 
 def _refusal(entry: CheckpointEntry, old: Sequence[str], today: Sequence[str]) -> str:

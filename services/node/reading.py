@@ -63,6 +63,7 @@ def rules_of(
         frozenset(driver.name for driver in DRIVERS if driver.programs_virtual),
         clears_errors=settings.clear_errors,
         programs=programs,
+        host_root=str(settings.host_root),
     )
 
 
@@ -142,6 +143,7 @@ class WorldReader:
         return World(
             "; ".join(filter(None, (failed, also_failed))),
             holders,
+            self._holders.entries,
             cards,
             types,
             busy | self._calls.busy,

@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
+from services.devices.held import HELD
 from simulator.registers.cards import PAC_A10
 from tests.kernel.bed import Bed
 from tests.kernel.cluster import SECONDS, Cluster
@@ -107,13 +108,14 @@ def test_no_container_starts_with_the_node_of_another_adapter(bed: Bed, cluster:
         bed.call("shell", unplug("a", "b"))
         cluster.offers(**{"1-1": "gone", "2-1": "gone"})
         bed.call("shell", plug("b", 1))
-        cluster.offers("2-1", **{"1-1": "gone"})
+        cluster.offers(**{"2-1": HELD, "1-1": "gone"})
         bed.call("shell", plug("a", 0))
-        cluster.offers("1-1", "2-1")
+        cluster.offers(**{"2-1": HELD, "1-1": HELD})
         bed.call("shell", f"kill -USR1 {cluster.kubelet}")
         for name in "pq":
             cluster.waits(name, "the device has another node now")
             cluster.delete(name)
+        cluster.allocatable(ADAPTER, 2)
         cluster.create("r", container("c", ADAPTER, 2))
         assert cluster.runs("r")["c"] == {"/dev/ttyACM0", "/dev/ttyACM1"}
 
@@ -127,7 +129,7 @@ def test_an_adapter_in_another_port_is_another_device(bed: Bed, cluster: Cluster
         cluster.create("p", container("c", ADAPTER, 1))
         assert cluster.runs("p")["c"] == {"/dev/ttyACM0"}
         bed.call("shell", f"{unplug('a')}\n{plug('a', 1)}")
-        cluster.offers("2-1", **{"1-1": "gone"})
+        cluster.offers(**{"2-1": HELD, "1-1": "gone"})
         bed.call("shell", f"kill -USR1 {cluster.kubelet}")
         cluster.waits("p", "now it has none")
 

@@ -11,9 +11,12 @@ from structlog.testing import capture_logs
 
 from plugin.device_plugin.starts import Starts
 from plugin.settings import PluginSettings
+from services.containers import holder_source
 from services.containers.permission import Enforce
+from services.devices.held import HELD
 from services.devices.model import Device, DeviceNode, PluginMode
 from services.devices.resources import AdvertisedResources
+from services.kube.events import EventRecord
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet.checkpoint import KubeletFiles
 from services.names import (
@@ -23,13 +26,14 @@ from services.names import (
     UNIT_RESOURCE,
     function_name,
 )
+from services.node.ledger import RECOVERING
 from services.node.node_check import require_numbers
 from services.process.blocking import BlockingCalls
 from services.process.errors import NotAllowed
 from services.process.problem import Problem
 from simulator.card_faults import Fault
-from simulator.cards import A10_INTERFACE, NLB0, NLB3
-from tests.plugin.support import Bed
+from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec
+from tests.plugin.support import Bed, container
 from tests.services.node.support import Recorder, scanned, set_state, shown
 
 
@@ -59,6 +63,32 @@ async def test_a_container_waits_until_its_region_carries_what_it_wants(bed: Bed
 
 
 # Whether a container's device nodes are those of its devices
+
+
+async def test_a_port_whose_node_a_container_has_from_another_one_is_given_to_nobody(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("RENEW_SECONDS", "POLL_SECONDS"):
+        monkeypatch.setattr(holder_source, name, 0.05)
+    cards = [CardSpec(address=f"0000:{each}:00.0") for each in ("5e", "af")]
+    events: list[EventRecord] = []
+    async with bed.running(PluginMode.BDF, events=events):
+        for each in cards:
+            bed.rack.add_card(each)
+        await bed.offers(2, UNIT_RESOURCE)
+        first = await bed.start("p", container("c", UNIT_RESOURCE))
+        for each in cards:
+            bed.rack.remove_card(each.address)
+        await bed.offers(0, UNIT_RESOURCE)
+        for each in reversed(cards):
+            bed.rack.add_card(each)
+        await bed.kubelet.until(lambda: bed.kubelet.capacity == {UNIT_RESOURCE: 2})
+        await bed.offers(1, UNIT_RESOURCE)
+        (why,) = (each.message for each in events if each.reason == "DeviceUnhealthy")
+        given = f"container c of pod ns/p was given {bed.rack.root}/dev/dfl-port.0 for 5e:00.0"
+        assert given in why
+        await bed.kubelet.delete_pod(first)
+        await bed.offers(2, UNIT_RESOURCE)
 
 
 RESOURCE = "device.accelbind.dev/ve"
@@ -163,19 +193,22 @@ HANGS = (Problem("card-hung", "it hangs"),)
 
 
 @pytest.mark.parametrize(
-    ("mode", "device", "is_asked"),
+    ("mode", "resource", "is_asked", "own"),
     [
-        (PluginMode.AF, fpga("dfl-port.0", AF, "dfl-port.0"), True),
-        (PluginMode.BDF, fpga("5e:00.0", UNIT_RESOURCE, "dfl-port.0"), True),
-        (PluginMode.REGIONDEVEL, fpga("dfl-fme.0", REGION, "dfl-port.0", "dfl-fme.0"), True),
-        (PluginMode.UNITS, fpga("0", UNIT_RESOURCE), False),
+        (PluginMode.AF, AF, True, [AF]),
+        (PluginMode.REGION, REGION, True, [REGION]),
+        (PluginMode.REGIONDEVEL, REGION, True, [REGION]),
+        (PluginMode.BDF, UNIT_RESOURCE, True, []),
+        (PluginMode.UNITS, UNIT_RESOURCE, False, []),
+        (PluginMode.NONE, AF, False, []),
     ],
 )
-def test_the_kubelet_asks_where_a_devices_node_or_function_may_change(
-    tmp_path: Path, mode: PluginMode, device: Device, *, is_asked: bool
+def test_the_kubelet_asks_where_a_node_or_function_may_change_also_without_devices(
+    tmp_path: Path, mode: PluginMode, resource: str, own: list[str], *, is_asked: bool
 ) -> None:
     starts = Setting(tmp_path, mode).starts
-    assert starts.decides(device.resource) is is_asked
+    assert starts.decides(resource) is is_asked
+    assert [*filter(starts.is_of_mode, (AF, REGION, UNIT_RESOURCE))] == own
 
 
 @pytest.mark.parametrize(
@@ -184,7 +217,17 @@ def test_the_kubelet_asks_where_a_devices_node_or_function_may_change(
         ([fpga("5e:00.0", UNIT_RESOURCE, "dfl-port.0")], False),
         ([fpga("5e:00.0", UNIT_RESOURCE, "dfl-port.1")], True),
         ([fpga("5e:00.0", UNIT_RESOURCE, reasons=HANGS)], False),
+        # it can be read
+        ([fpga("5e:00.0", UNIT_RESOURCE, "dfl-port.1", reasons=(Problem(HELD, ""),))], True),
+        ([fpga("5e:00.0", UNIT_RESOURCE, "dfl-port.1", reasons=(Problem(RECOVERING, ""),))], True),
         ([fpga("5f:00.0", UNIT_RESOURCE, "dfl-port.1")], False),  # its card can't be read
+        (
+            [
+                fpga("5e:00.0", UNIT_RESOURCE, "dfl-port.0", reasons=HANGS),
+                fpga("5f:00.0", UNIT_RESOURCE, "dfl-port.0"),
+            ],
+            True,
+        ),
         ([fpga("5f:00.0", UNIT_RESOURCE, "dfl-port.0")], True),
     ],
 )
@@ -210,22 +253,6 @@ async def test_a_container_does_not_start_on_a_port_that_has_another_function_by
     await setting.starts.authorize_start(BEFORE_0_18, ["dfl-port.0"])
     with pytest.raises(NotAllowed, match=rf"dfl-port\.0 was allocated as {AF} and is {OTHER_AF}"):
         await setting.starts.authorize_start(AF, ["dfl-port.0"])
-
-
-@pytest.mark.parametrize(
-    ("mode", "resources"),
-    [
-        (PluginMode.AF, [AF]),
-        (PluginMode.REGION, [REGION]),
-        (PluginMode.BDF, []),
-        (PluginMode.NONE, []),
-    ],
-)
-def test_resources_of_the_mode_have_its_rules_also_without_devices(
-    tmp_path: Path, mode: PluginMode, resources: list[str]
-) -> None:
-    starts = Setting(tmp_path, mode).starts
-    assert [*filter(starts.is_of_mode, (AF, REGION, UNIT_RESOURCE))] == resources
 
 
 async def test_a_start_that_cannot_be_checked_is_allowed_and_logged_once(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from services.devices.dra import API_VERSION, DRIVER
 from services.kube.client import ClusterClient
 from services.kube.events import EventRecorder
 from services.kube.objects import NamedObject, create_object, replace_object
+from services.kubelet.values import CheckpointEntry
 from services.node.regions import RegionProgramming
 from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
@@ -75,6 +76,7 @@ class _NoPods:
 
     def __init__(self) -> None:
         self.holders: Holders = {}
+        self.entries: frozenset[CheckpointEntry] = frozenset()
 
     async def read(self) -> Holders:
         return self.holders

@@ -19,6 +19,7 @@ from services.kubelet import pluginregistration_pb2 as registration
 from services.kubelet.dra_pb2_grpc import DRAPluginStub
 from services.kubelet.pluginregistration_pb2_grpc import RegistrationStub
 from services.kubelet.sockets import dial
+from services.kubelet.values import CheckpointEntry
 from services.names import dra_name
 from services.node.ledger import Rules
 from services.node.state import NodeState
@@ -61,6 +62,7 @@ class NoPods:
 
     def __init__(self) -> None:
         self.holders: Holders = {}
+        self.entries: frozenset[CheckpointEntry] = frozenset()
 
     async def read(self) -> Holders:
         return self.holders

@@ -1,5 +1,6 @@
 """The rules of the ledger, one after the other."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -8,7 +9,8 @@ from hypothesis import strategies as st
 
 from services.containers.holders import Holder
 from services.devices.held import HELD
-from services.devices.model import Card, Device, Inventory, PluginMode
+from services.devices.model import Card, Device, DeviceNode, Inventory, PluginMode
+from services.kubelet.values import CheckpointEntry
 from services.node.ledger import (
     HUNG_IN_DRIVER,
     RECOVERING,
@@ -117,6 +119,77 @@ def test_a_share_of_another_number_of_replicas_is_given_to_nobody_else(
     made = step(Ledger(), world(types=found, allocated=[("d.example/r", each) for each in has]), 0)
     reasons = [each.reasons[0].code for each in made.offer.devices() if not each.healthy]
     assert reasons == [HELD] * unhealthy
+
+
+UNIT, HOST = "b-com.com/accelerator", "/host"
+
+
+def at(key: str, *nodes: str, more: DeviceNode | None = None, resource: str = UNIT) -> Device:
+    return Device(key, resource, nodes=(*map(DeviceNode, nodes), *([more] if more else ())))
+
+
+def has(keys: str, *nodes: str) -> CheckpointEntry:
+    """A container that was given these nodes for its devices."""
+    paths = tuple(f"{HOST}/dev/{each}" for each in nodes)
+    return CheckpointEntry("u", "c", UNIT, frozenset(keys.split()), paths)
+
+
+VFIO = DeviceNode("vfio/vfio", number=(10, 196))
+GROUPS = at("a", "vfio/2", more=VFIO), at("b", "vfio/1", more=VFIO)
+LINK = DeviceNode("zigbee", target="ttyUSB0")
+NOW = at("a", "n1"), at("b", "n0")
+SHARES = [
+    replace(at(f"b-r{number}", "n0"), type="t", claims=frozenset({"1:1"})) for number in range(2)
+]
+
+
+@pytest.mark.parametrize(
+    ("devices", "given", "held"),
+    [
+        (NOW, [has("a", "n1")], ""),
+        (NOW, [has("a", "n0")], "b"),
+        (NOW, [has("a", "n0"), has("b", "n1")], "a b"),
+        # its device has vanished, or was last read when it had that node
+        (NOW[1:], [has("a", "n0")], "b"),
+        ((at("a", "n0"), at("b", "n0")), [has("a", "n0")], "b"),
+        # of one container with several devices
+        (NOW, [has("a b", "n0", "n1")], ""),
+        ((*NOW, at("d", "n2")), [has("a b", "n1", "n2")], "d"),
+        # a region has several nodes, and may have lost one
+        ((at("a", "n0", "e0"), at("b", "n1", "e1")), [has("a", "n0", "n1", "e0")], "b"),
+        ((at("a", "n0"), at("b", "n1", "n2")), [has("a", "n0", "n1"), has("b", "n2")], "b"),
+        # a container has it with this node
+        (NOW, [has("a", "n0"), has("b", "n0")], ""),
+        # an answer that can't be read, or that has CDI names only
+        (NOW, [replace(has("a"), nodes=None), has("a")], ""),
+        # replicas
+        ((at("a-r0", "n1"), *SHARES), [has("a-r0", "n0")], "b-r0 b-r1"),
+        (SHARES, [has("b-r0", "n0")], ""),
+        (SHARES[:1], [has("b-r1", "n0")], "b-r0"),
+        # under another resource, which is one reason
+        ((at("a", "n0", resource="d.example/r"),), [has("a", "n0")], "a"),
+        # VFIO's own node
+        (GROUPS, [has("a", "vfio/3", "vfio/vfio")], ""),
+        (GROUPS, [has("a", "vfio/1", "vfio/vfio")], "b"),
+        (GROUPS[1:], [has("a", "vfio/3", "vfio/vfio")], ""),
+        # links, which earlier versions answered with
+        ((at("a", more=LINK),), [has("a", "zigbee")], ""),
+        ((at("a", "ttyUSB1"), at("b", more=LINK)), [has("a", "ttyUSB0")], "b"),
+        ((at("a"), at("b", more=LINK)), [has("a", "zigbee")], "b"),
+    ],
+)
+def test_a_device_whose_node_a_container_has_from_another_is_given_to_nobody(
+    devices: Sequence[Device], given: list[CheckpointEntry], held: str
+) -> None:
+    users = Holder("ns", "p", "c"), Holder("ns", "p", "init")
+    holders = {(UNIT, key): users for each in given for key in each.device_ids}
+    start = Ledger(Rules(host_root=HOST, good_scans=1), fpgas=Share(tuple(devices)))
+    found = replace(world(), holders=holders, given=frozenset(given))
+    made = step(start, found, 0)
+    reasons = [(each.id, one.code) for each in made.offer.devices() for one in each.reasons]
+    assert reasons == [(each, HELD) for each in held.split()]
+    assert step(made, found, 1).offer is made.offer
+    assert all(each.healthy for each in step(made, world(), 2).offer.devices())
 
 
 def test_devices_of_claims_may_be_other_resources() -> None:
