@@ -119,15 +119,12 @@ class ClaimBook:
         self._write(entry)
         return entry
 
-    def commit(self, entry: ClaimEntry, file: str | None = None) -> None:
-        """Note that a claim is prepared, and its CDI file."""
+    def commit(self, entry: ClaimEntry) -> None:
+        """Note that a claim is prepared."""
         # Its pods may have been noted since the entry was read.
-        known = self.find(entry.claim.uid) or entry
-        self._write(
-            msgspec.structs.replace(
-                known, wants=entry.wants, is_committed=True, file=file, is_leftover=False
-            )
-        )
+        pods = (self.find(entry.claim.uid) or entry).pods
+        committed = msgspec.structs.replace(entry, is_committed=True, pods=pods, is_leftover=False)
+        self._write(committed)
 
     def note_pods(self, entry: ClaimEntry, pods: Collection[str] | None) -> None:
         """Note which pods use a claim, as the kubelet says; None if it does not know the claim.

@@ -76,10 +76,10 @@ class CdiClaimFiles:
         self._state = state
         self._calls = calls
 
-    def describe(self, entry: ClaimEntry) -> tuple[tuple[GivenDevice, ...], bytes]:
-        """The devices of a claim with the nodes that they have now, and its CDI file.
+    def describe(self, entry: ClaimEntry) -> tuple[tuple[GivenDevice, ...], ClaimEntry]:
+        """The devices of a claim with the nodes that they have now, and its entry with its file.
 
-        The file has the entry as a note.
+        The CDI file has the entry as a note.
 
         Raises:
             ExternalFailure: A device is gone.
@@ -89,7 +89,8 @@ class CdiClaimFiles:
         given = given_to(uid, entry.wants, self._state.ledger.by_name, mounts)
         require_numbers(self._root, (node for each in given for node in each.edits.nodes))
         edits = [each.edits for each in given]
-        return given, describe_claim(edits, host_root=self._host_root, note=entry.note)
+        file = describe_claim(edits, host_root=self._host_root, note=entry.note).decode()
+        return given, msgspec.structs.replace(entry, file=file)
 
     def _mounts(self, entry: ClaimEntry) -> dict[str, tuple[str, str]]:
         """The files of metadata by request: their paths on the host and in the container."""
@@ -103,7 +104,7 @@ class CdiClaimFiles:
             for want in entry.wants
         }
 
-    def _contents(self, entry: ClaimEntry, content: bytes) -> dict[Path, bytes]:
+    def _contents(self, entry: ClaimEntry) -> dict[Path, bytes]:
         """All files of a claim; the CDI file comes last, since it names the others."""
         mounts = self._mounts(entry)
         files = {
@@ -113,11 +114,11 @@ class CdiClaimFiles:
             for want in entry.wants
             if entry.pod_claim is not None
         }
-        return files | {self.path(entry.claim.uid): content}
+        return files | {self.path(entry.claim.uid): (entry.file or "").encode()}
 
-    def require_own(self, content: bytes, wants: Sequence[Want]) -> None:
-        """Raise `NotAllowed` if a file of a claim names a node that another device has now."""
-        nodes = _nodes_in(content) or ()
+    def require_own(self, file: str, wants: Sequence[Want]) -> None:
+        """Raise `NotAllowed` if the file of a claim names a node that another device has now."""
+        nodes = _nodes_in(file) or ()
         places = {each.place(self._host_root) for each in nodes}
         foreign = places & foreign_nodes(wants, self._state.ledger.by_name)
         numbers = {each for want in wants for claims in want.claims for each in claims}
@@ -132,8 +133,8 @@ class CdiClaimFiles:
         if foreign:
             raise NotAllowed(f"another device has {listing(sorted(foreign))} now")
 
-    async def write(self, entry: ClaimEntry, content: bytes) -> dict[Path, str]:
-        """Make sure of the files of a claim, with this content of the CDI file.
+    async def write(self, entry: ClaimEntry) -> dict[Path, str]:
+        """Make sure of the files of a claim; without a CDI file in its entry there is none.
 
         Returns:
             The files that had to be written, and why.
@@ -141,7 +142,7 @@ class CdiClaimFiles:
         Raises:
             HardwareError: One can't be written.
         """
-        files = self._contents(entry, content).items()
+        files = self._contents(entry).items()
         found = await self._call(lambda: {path: _keep(path, each) for path, each in files})
         return {path: why for path, why in found.items() if why}
 
@@ -153,15 +154,13 @@ class CdiClaimFiles:
         """
         await self._call(lambda: remove_files(self._folder, self._metadata, uid))
 
-    async def faulty(self, contents: Iterable[tuple[ClaimEntry, bytes]]) -> frozenset[str]:
-        """The claims, of those with these CDI files, whose files are not as they should be.
+    async def faulty(self, entries: Iterable[ClaimEntry]) -> frozenset[str]:
+        """The claims, of those with these entries, whose files are not as they should be.
 
         Raises:
             HardwareError: A folder hangs.
         """
-        files = {
-            entry.claim.uid: self._contents(entry, content).items() for entry, content in contents
-        }
+        files = {each.claim.uid: self._contents(each).items() for each in entries}
         return await self._call(
             lambda: frozenset(
                 uid
@@ -170,14 +169,14 @@ class CdiClaimFiles:
             )
         )
 
-    async def read(self, uid: str) -> bytes:
+    async def read(self, uid: str) -> str:
         """The file of a claim; empty if there is none that a runtime could use.
 
         Raises:
             HardwareError: The folder hangs.
         """
         content = await self._call(lambda: _read(self.path(uid)))
-        return b"" if _nodes_in(content) is None else content
+        return "" if _nodes_in(content) is None else content.decode(errors="replace")
 
     async def notes(self, known: Collection[str]) -> dict[str, str]:
         """The notes in files of other claims than these, by UID.
@@ -277,7 +276,7 @@ def _read(path: Path) -> bytes:
         return b""
 
 
-def _nodes_in(content: bytes) -> tuple[_Node, ...] | None:
+def _nodes_in(content: bytes | str) -> tuple[_Node, ...] | None:
     """The nodes in a file; None if it is none."""
     try:
         found = msgspec.json.decode(content, type=_File)

@@ -174,14 +174,14 @@ class Preparation:
         return uid in self._running or (lock is not None and lock.locked())
 
     async def _commit(self, entry: ClaimEntry) -> tuple[GivenDevice, ...]:
-        given, file = self._files.describe(entry)
-        await self._files.write(entry, file)
-        self.commit(entry, file)  # after it: the claim's containers may start then
+        given, entry = self._files.describe(entry)
+        await self._files.write(entry)
+        self.commit(entry)  # after it: the claim's containers may start then
         return given
 
-    def commit(self, entry: ClaimEntry, file: bytes) -> None:
+    def commit(self, entry: ClaimEntry) -> None:
         """Note that a claim is prepared, and that its file is there."""
-        self._book.commit(entry, file.decode())
+        self._book.commit(entry)
         self._state.rescan.request()
 
     def _begin(self, claim: ClaimRef) -> "_Work":

@@ -36,20 +36,16 @@ log = structlog.get_logger(component="dra")
 class _Promise:
     """The files that a committed claim is to have on the disk."""
 
+    noted: ClaimEntry
     entry: ClaimEntry
-    """As it is noted."""
-    now: ClaimEntry
-    """With the ids that its devices have now."""
-    content: bytes
-    """Of its CDI file; empty if there is to be none."""
+    """With the ids that its devices have now, and its CDI file, empty if there is to be none."""
     error: str = ""
     """Why its devices can't be followed."""
 
     @property
     def is_new(self) -> bool:
         """Whether the entry is to be written too."""
-        noted = self.entry.wants, self.entry.file
-        return not self.error and (self.now.wants, self.content.decode()) != noted
+        return not self.error and self.entry != self.noted
 
 
 class ClaimUpkeep:
@@ -90,12 +86,12 @@ class ClaimUpkeep:
                 for entry in self._book.entries()
                 if entry.is_committed and not self._preparation.is_worked_on(entry.claim.uid)
             ]
-            faulty = await self._files.faulty([(each.entry, each.content) for each in promises])
+            faulty = await self._files.faulty([each.entry for each in promises])
             for each in promises:
                 uid, error = each.entry.claim.uid, ""
                 if each.is_new or uid in faulty:
                     error = await self._keep(each)
-                if not error and each.error and not each.content:
+                if not error and each.error and not each.entry.file:
                     error = f"{each.entry.claim} is without {self._files.path(uid)}: {each.error}"
                 errors.append(error)
             self._outage.update("; ".join(each.error for each in promises if each.error))
@@ -131,41 +127,38 @@ class ClaimUpkeep:
         try:
             # A driver that is loaded again may number its devices otherwise.
             now = msgspec.structs.replace(entry, wants=located(entry.wants, devices))
-            _, content = self._files.describe(now)
-            promise = _Promise(entry, now, content)
+            promise = _Promise(entry, self._files.describe(now)[1])
             if promise.is_new:
                 # An unhealthy device may lack a node or a variable for a while.
                 require_healthy(now.wants, devices)
         except AccelbindError as error:
-            why, known = str(error), entry.file
-            if known is None:
-                content = await self._files.read(entry.claim.uid)
-            else:
-                content = known.encode()
+            why, file = str(error), entry.file
         else:
             return promise
+        if file is None:
+            file = await self._files.read(entry.claim.uid)
         try:
-            self._files.require_own(content, entry.wants)
+            self._files.require_own(file, entry.wants)
         except NotAllowed as other:
-            content, why = b"", f"{why}; {other}"
-        return _Promise(entry, entry, content, why)
+            file, why = "", f"{why}; {other}"
+        return _Promise(entry, msgspec.structs.replace(entry, file=file), why)
 
     async def _keep(self, promise: _Promise) -> str:
         """Keep the files of a claim and its entry; return why they can't be kept, if so."""
-        entry, content, uid = promise.entry, promise.content, promise.entry.claim.uid
+        noted, entry, uid = promise.noted, promise.entry, promise.noted.claim.uid
         if self._preparation.is_worked_on(uid):  # which writes or removes the file
             return ""
         async with self._preparation.lock(uid):
             try:
-                if self._book.find(uid) != entry:  # it may have been unprepared meanwhile
+                if self._book.find(uid) != noted:  # it may have been unprepared meanwhile
                     return ""
-                found = await self._files.write(entry, content)
+                found = await self._files.write(entry)
                 if promise.is_new:
-                    self._preparation.commit(promise.now, content)
+                    self._preparation.commit(entry)
             except AccelbindError as error:
                 return f"{entry.claim}: {error}"
         # Older versions have written another content.
-        for path, why in found.items() if content else ():
-            if why == MISSING if entry.file is None else not promise.is_new:
+        for path, why in found.items() if entry.file else ():
+            if why == MISSING if noted.file is None else not promise.is_new:
                 self._kept.restored(Kept.CDI_CLAIM, path, why)
         return ""

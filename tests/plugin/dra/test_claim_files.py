@@ -84,7 +84,7 @@ def test_a_file_with_the_node_of_another_device_is_refused(
     known = Known({"b": DraDevice("b", other, {})})
     files = CdiClaimFiles(settings(tmp_path, root="/", host_root="/host"), known, BlockingCalls())
     node = {"path": path, "hostPath": host_path}
-    content = json.dumps({"devices": [{"containerEdits": {"deviceNodes": [node]}}]}).encode()
+    content = json.dumps({"devices": [{"containerEdits": {"deviceNodes": [node]}}]})
     own = Want("one", Kind.PLAIN, ("a",), ("a",), (("1:3",),), RESOURCE, RESOURCE)
     refused = pytest.raises(NotAllowed, match=f"another device has {foreign} now")
     with refused if foreign else nullcontext():

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -123,7 +124,7 @@ class Hardware:
     shown: dict[str, str] = field(default_factory=lambda: dict.fromkeys(DEVICES, NLB0))
     records: dict[str, str] = field(default_factory=lambda: dict.fromkeys(DEVICES, NLB0))
     """What the driver knows of regions; empty before work on one begins."""
-    cdi: dict[str, bytes] = field(default_factory=dict)
+    cdi: dict[str, str | None] = field(default_factory=dict)
     pods: list[Pod] = field(default_factory=list)
     programmings: int = 0
 
@@ -169,9 +170,9 @@ class KillableBook(ClaimBook):
         self.fuse.step()
         return entry
 
-    def commit(self, entry: ClaimEntry, file: str | None = None) -> None:
+    def commit(self, entry: ClaimEntry) -> None:
         self.fuse.step()
-        super().commit(entry, file)
+        super().commit(entry)
         self.fuse.step()
 
     def remove(self, uid: str) -> None:
@@ -247,12 +248,12 @@ class ModelFiles(CdiClaimFiles):
         self._hardware = hardware
         self._fuse = fuse
 
-    def describe(self, entry: ClaimEntry) -> tuple[tuple[GivenDevice, ...], bytes]:  # noqa: ARG002 - as overridden
-        return (), b"its devices"
+    def describe(self, entry: ClaimEntry) -> tuple[tuple[GivenDevice, ...], ClaimEntry]:
+        return (), msgspec.structs.replace(entry, file="its devices")
 
-    async def write(self, entry: ClaimEntry, content: bytes) -> dict[Path, str]:
+    async def write(self, entry: ClaimEntry) -> dict[Path, str]:
         self._fuse.step()
-        self._hardware.cdi[entry.claim.uid] = content
+        self._hardware.cdi[entry.claim.uid] = entry.file
         self._fuse.step()
         return {}
 
