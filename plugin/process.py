@@ -108,7 +108,7 @@ class Plugin:
             version=version,
         )
         self.probes = Probes(settings, process)
-        self.mode = ModeChoice(settings.mode, "flag")
+        self.choice = ModeChoice(settings.mode, "flag")
         self._connection = connection
         self._last_mode: PluginMode | None = None
         self._is_asking = False
@@ -116,7 +116,7 @@ class Plugin:
         self._mode_metrics = None
         if settings.api is Api.DEVICE_PLUGIN:
             self._mode_metrics = ModeMetrics(process.registry)
-            self._mode_metrics.show(self.mode)
+            self._mode_metrics.show(self.choice)
 
     @property
     def face(self) -> Face | None:
@@ -162,7 +162,7 @@ class Plugin:
         if reason == ANOTHER_MODE:
             raise ClusterError(
                 "the API server didn't answer when this plugin began to serve, and says now that"
-                f" the node has mode {self.mode.mode}: only a restarted plugin serves in it"
+                f" the node has mode {self.choice.mode}: only a restarted plugin serves in it"
             )
         log.info("plugin ended")
 
@@ -198,7 +198,7 @@ class Plugin:
             self._record("plugin", EventReason.SECOND_PLUGIN, text)
         await folder.until(lambda: lock.is_active)
         if self.settings.api is Api.DRA:
-            self.mode = ModeChoice(self.settings.dra_mode, "flag")
+            self.choice = ModeChoice(self.settings.dra_mode, "flag")
         elif self._connection is not None:
             self._last_mode = await self._read_last_mode()
             self._decide(await ask_once(self._connection, self.settings.node_name))
@@ -222,7 +222,7 @@ class Plugin:
             now = without_annotation(configured, last)
         else:
             now = choose(configured, last, annotations)
-        self.mode = now
+        self.choice = now
         if self._mode_metrics is not None:
             self._mode_metrics.show(now)
         if annotations is None:
@@ -241,7 +241,7 @@ class Plugin:
     async def _serve(self, stop: asyncio.Event) -> str:
         """Serve until one of the ends has come, and return its name."""
         face = self.probes.face = self._face()
-        self.probes.mode = self.mode.mode
+        self.probes.mode = self.choice.mode
         async with asyncio.TaskGroup() as group:
             running = group.create_task(face.run())
             reason = await first_of(self._ends(stop))
@@ -249,7 +249,7 @@ class Plugin:
         return reason
 
     def _face(self) -> Face:
-        settings, process, choice = self.settings, self.process, self.mode
+        settings, process, choice = self.settings, self.process, self.choice
         if settings.api is Api.DRA:
             if self._connection is None:
                 raise ClusterError("--api dra needs an API server: set --api-server")
@@ -259,7 +259,7 @@ class Plugin:
 
     async def _until_another_mode(self, connection: ClusterClient) -> None:
         """Ask for the annotations until they are known; return if they name another mode."""
-        served = self.mode.mode
+        served = self.choice.mode
         self._decide(await ask_until_answered(connection, self.settings.node_name))
-        if self.mode.mode is served:
+        if self.choice.mode is served:
             await asyncio.Event().wait()
