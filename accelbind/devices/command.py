@@ -1,6 +1,9 @@
 """`accelbind devices`: the devices of a node or a cluster, their health, and who has them."""
 
+import contextlib
+import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -11,7 +14,7 @@ import typer
 
 from accelbind.cluster import Target, with_target
 from accelbind.devices import show
-from accelbind.devices.fleet import Fleet, read_fleet
+from accelbind.devices.fleet import Fleet, Progress, read_fleet
 from accelbind.devices.source import DeviceSource
 from accelbind.flags import Given, Mappings, load_settings, switch, time_option, with_settings
 from accelbind.manifests import yaml_text
@@ -25,6 +28,8 @@ from services.process.text import plain
 
 WHERE: Final = "Where to read from (by default the running plugin)"
 FLEET: Final = "All nodes of a cluster"
+PATIENCE: Final = 2.0
+"""Seconds after which a terminal shows a progress bar."""
 _BELOW_ROOT: Final = ("kubelet_dir", "pod_logs_dir", "state_dir")
 """Settings that are of the machine whose root is given."""
 
@@ -204,7 +209,9 @@ def _show_fleet(target: Target, filters: Filters, output: str, *, devices: bool)
     Raises:
         ClusterError: There is no cluster, or it does not answer.
     """
-    shown = filters.of(target.query(lambda client: read_fleet(client, filters.nodes)))
+    with progress_bar() as progress:
+        fleet = target.query(lambda client: read_fleet(client, filters.nodes, progress))
+    shown = filters.of(fleet)
     document = msgspec.to_builtins(shown)
     match output:
         case "json":
@@ -216,3 +223,20 @@ def _show_fleet(target: Target, filters: Filters, output: str, *, devices: bool)
             print_lines(lines(shown, wide=output == "wide"))
     for problem in shown.problems:
         warn(plain(problem, 600))
+
+
+@contextlib.contextmanager
+def progress_bar() -> Iterator[Progress]:
+    """A bar on a terminal, once it has taken a while."""
+    started = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        bars: list[Any] = []  # Typer does not name the type
+
+        def step(done: int, of: int) -> None:
+            if not bars and sys.stderr.isatty() and time.monotonic() - started > PATIENCE:
+                bar = typer.progressbar(length=of, label="asking nodes", file=sys.stderr)
+                bars.append(stack.enter_context(bar))
+            for bar in bars:
+                bar.update(done - bar.pos)
+
+        yield step

@@ -8,10 +8,11 @@ still counts is in the Node.
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final, TypeVar
+from itertools import count
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -34,6 +35,9 @@ from services.process.settings import variable
 from services.process.text import plain
 
 T = TypeVar("T")
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""Gets how many nodes have answered or failed to, and how many there are."""
 
 AT_ONCE: Final = 32
 """Requests to nodes at a time. If that many get no answer, no more are made."""
@@ -114,7 +118,9 @@ class _Pod:
         return f"/api/v1/namespaces/{where}/proxy/devices"
 
 
-async def read_fleet(client: ClusterClient, only: Collection[str] = ()) -> Fleet:
+async def read_fleet(
+    client: ClusterClient, only: Collection[str] = (), progress: Progress = lambda *_: None
+) -> Fleet:
     """The nodes with accelbind; of a few if `only` names them.
 
     Raises:
@@ -134,7 +140,7 @@ async def read_fleet(client: ClusterClient, only: Collection[str] = ()) -> Fleet
     # Of two on a node, one may still wait for the other.
     by_phase = sorted(pods or (), key=lambda each: each.phase == RUNNING)
     asked = {each.node: each for each in by_phase if is_chosen(each.node)}
-    tables, errors = await _ask(client, [*asked.values()], reader.problems)
+    tables, errors = await _ask(client, [*asked.values()], reader.problems, progress)
     amounts_of = {name: amounts for name, amounts, _ in nodes or ()}
     annotated = {name: mode for name, _, mode in nodes or ()}
     names = asked.keys() | {name for name, each in amounts_of.items() if any(each.values())}
@@ -179,13 +185,13 @@ def _other_mode(table: Table, wanted: str) -> Iterator[str]:
 
 
 async def _ask(
-    client: ClusterClient, pods: Sequence[_Pod], problems: list[str]
+    client: ClusterClient, pods: Sequence[_Pod], problems: list[str], progress: Progress
 ) -> tuple[dict[str, Table], dict[str, str]]:
     """The answers, and why there is none, by node."""
     tables: dict[str, Table] = {}
     errors = {each.node: f"its pod {each.name} is {each.phase}" for each in pods}
     running = [each for each in pods if each.phase == RUNNING]
-    gate = asyncio.Semaphore(AT_ONCE)
+    gate, done = asyncio.Semaphore(AT_ONCE), count(1)
 
     async def ask(pod: _Pod) -> None:
         async with gate:
@@ -193,6 +199,7 @@ async def _ask(
                 tables[pod.node] = await _answer_of(client, pod)
             except ClusterError as error:
                 errors[pod.node] = str(error)
+        progress(next(done), len(running))
 
     async def ask_all(group: Sequence[_Pod]) -> None:
         async with asyncio.TaskGroup() as tasks:

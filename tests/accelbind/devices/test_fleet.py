@@ -2,12 +2,13 @@
 
 import asyncio
 import json
+import sys
 from typing import Any
 
 import pytest
 import yaml
 
-from accelbind.devices import fleet
+from accelbind.devices import command, fleet
 from accelbind.devices.fleet import read_fleet
 from accelbind.dra.objects import CLAIMS
 from services.kube.client import ClusterClient
@@ -252,3 +253,15 @@ async def test_missing_rights_are_told_and_the_rest_is_shown(
         async with ClusterClient(api.access) as client:
             with pytest.raises(ClusterError, match="403"):
                 await read_fleet(client)
+
+
+def test_a_terminal_shows_a_bar_once_asking_takes_a_while(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with command.progress_bar() as step:
+        step(1, 2)
+        assert not capsys.readouterr().err
+        monkeypatch.setattr(command, "PATIENCE", -1.0)
+        step(2, 2)
+    assert "asking nodes" in capsys.readouterr().err
