@@ -35,23 +35,23 @@ _NODE_FOLDERS: Final = ("/var/lib/kubelet/device-plugins", *(each.folder for eac
 """Of which a node has one."""
 
 
-MOST: Final = 20
+_MOST: Final = 20
 """Lines of one check in text output."""
 
-MARKS: Final = {
+_MARKS: Final = {
     CheckStatus.OK: "ok",
     CheckStatus.WARNING: "warning",
     CheckStatus.FAILED: "FAILED",
     CheckStatus.UNSEEN: "unseen",
     CheckStatus.SKIPPED: "-",
 }
-COLOURS: Final = {
+_COLOURS: Final = {
     CheckStatus.WARNING: "yellow",
     CheckStatus.FAILED: "red",
     CheckStatus.UNSEEN: "cyan",
 }
 _FINE: Final = frozenset({CheckStatus.OK, CheckStatus.SKIPPED})
-_WIDTH: Final = max(map(len, MARKS.values()))
+_WIDTH: Final = max(map(len, _MARKS.values()))
 _INDENT: Final = " " * (_WIDTH + 2)
 _MESSAGE: Final = 1200
 
@@ -199,8 +199,8 @@ def document(results: Sequence[Result]) -> dict[str, Any]:
 def lines(results: Sequence[Result]) -> Iterator[StyledLine]:
     """Yield the checklist for people."""
     for result in results:
-        text = f"{MARKS[result.state].ljust(_WIDTH)}  {result.id}  {result.title}"
-        yield COLOURS.get(result.state), text
+        text = f"{_MARKS[result.state].ljust(_WIDTH)}  {result.id}  {result.title}"
+        yield _COLOURS.get(result.state), text
         yield from _result_lines(result)
     yield None, ""
     counts = _counts(results)
@@ -211,14 +211,14 @@ def lines(results: Sequence[Result]) -> Iterator[StyledLine]:
 def _result_lines(result: Result) -> Iterator[StyledLine]:
     # The problems of a check, or if there are none, what is well.
     shown = [line for line in result.lines if line.state not in _FINE] or result.lines
-    for line in shown[:MOST]:
+    for line in shown[:_MOST]:
         mark = "" if line.state in _FINE else f"{line.state}: "
         text = plain(" ".join(line.what.split()), _MESSAGE)
-        yield COLOURS.get(line.state), f"{_INDENT}{mark}{text}"
+        yield _COLOURS.get(line.state), f"{_INDENT}{mark}{text}"
         if line.todo:
             yield None, f"{_INDENT}→ {plain(line.todo, _MESSAGE)}"
-    if len(shown) > MOST:
-        yield None, f"{_INDENT}… and {len(shown) - MOST} more (-o json lists them)"
+    if len(shown) > _MOST:
+        yield None, f"{_INDENT}… and {len(shown) - _MOST} more (-o json lists them)"
 
 
 def _counts(results: Sequence[Result]) -> Counter[str]:

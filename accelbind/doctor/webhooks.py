@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from accelbind.cluster import Json, part
+from accelbind.cluster import DEFAULT_NAMESPACE, Json, part
 from accelbind.doctor.cluster import APPLY, Cluster, name_of
 from accelbind.doctor.model import Line, Unseen, failed, ok, skipped, unseen, warning
 from accelbind.explain.dry_run import Denied, NotAsked, dry_run
@@ -22,9 +22,6 @@ _KINDS: Final = {
     "validating": "changes by other webhooks are not checked",
 }
 """Kinds of configurations, and what is lost if none of ours covers pods."""
-
-NAMESPACE: Final = "default"
-"""Where a pod is tried: webhooks leave out kube-system."""
 
 _NOBODY: Final = "accelbind-doctor"
 """A name that no mapping has, and that of the pod."""
@@ -148,8 +145,9 @@ def check_served(cluster: Cluster) -> Iterator[Line]:
     container = {"name": "work", "image": "none", "resources": {"limits": limits}}
     pod = {"kind": "Pod", "metadata": {"name": _NOBODY}, "spec": {"containers": [container]}}
     (found,) = find_pods({"apiVersion": "v1", **pod})
-    tried = f"a pod that the webhook refuses was tried in the namespace {NAMESPACE}"
-    match cluster.query(lambda client: dry_run(client, found, NAMESPACE)):
+    # Webhooks leave out kube-system.
+    tried = f"a pod that the webhook refuses was tried in the namespace {DEFAULT_NAMESPACE}"
+    match cluster.query(lambda client: dry_run(client, found, DEFAULT_NAMESPACE)):
         case Denied("webhook", author) if any(hook.name in author for hook in hooks):
             yield ok(f"the API server calls {author} and trusts its certificate")
         case Denied("webhook-failed", author, text) if any(hook.name in author for hook in hooks):

@@ -90,11 +90,6 @@ def print_text(answers: Sequence[Answer], places: Sequence[str]) -> None:
 
 def lines(answer: Answer, place: str = "") -> Iterator[str | StyledLine]:
     """Yield the lines of an answer, without the change of the pod."""
-    yield from _lines(answer, place)
-    yield from map(_claim_line, answer.claims)
-
-
-def _lines(answer: Answer, place: str) -> Iterator[str | StyledLine]:
     found = answer.found
     title = f"{place}{found.label} in namespace {plain(answer.namespace)}: "
     if found.is_template:
@@ -113,6 +108,7 @@ def _lines(answer: Answer, place: str) -> Iterator[str | StyledLine]:
     yield from (("yellow", f"  warning: {warning}") for warning in answer.warnings)
     if answer.assumed:
         yield "yellow", f"  assumed: {answer.assumed}"
+    yield from map(_claim_line, answer.claims)
 
 
 def _claim_line(one: ExplainedClaim) -> str:
