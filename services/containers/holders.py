@@ -219,21 +219,28 @@ def held_by_node(
     # A container keeps its nodes while it runs, and the kubelet gives it the same paths again at
     # its next start, whatever the kernel calls its devices by then.
     known = {(each.resource, each.id): each for each in devices if each.resource}
-    owners: dict[str, set[Hashable]] = {}
-    users: dict[str, _User] = {}
+    given: dict[str, dict[frozenset[Hashable], _User]] = {}
+    rightly: set[tuple[str, str, str]] = set()
     for entry in entries:
-        keys = {(entry.resource, each) for each in entry.device_ids} & known.keys()
+        keys = {(entry.resource, each) for each in entry.device_ids}
+        own = frozenset(known[each].replica_key for each in keys & known.keys())
         user = _user(entry, holders)
         for path in entry.nodes or ():
-            owners.setdefault(path, set()).update(known[each].replica_key for each in keys)
-            users[path] = min(user, users.get(path, user))
+            users = given.setdefault(path, {})
+            users[own] = min(user, users.get(own, user))  # one of those that share a device
+            rightly.update((path, *each) for each in keys)
     found: dict[str, tuple[Problem, ...]] = {}
-    for (_, key), device in known.items():
-        given = exclusive_paths(device, host_root) & users.keys()
-        # Unless a container was given it with this device too, and so has it rightly.
-        others = sorted(each for each in given if device.replica_key not in owners[each])
+    for (resource, key), device in known.items():
+        others = [
+            (path, user)
+            for path in exclusive_paths(device, host_root) & given.keys()
+            # Unless the device's own container was given it too.
+            if (path, resource, key) not in rightly
+            for own, user in given[path].items()
+            if device.replica_key not in own
+        ]
         if others:
-            found.setdefault(key, (_held(others[0], users[others[0]]),))
+            found.setdefault(key, (_held(*min(others)),))
     return found
 
 

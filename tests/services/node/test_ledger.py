@@ -165,6 +165,8 @@ SHARES = [
         # replicas
         ((at("a-r0", "n1"), *SHARES), [has("a-r0", "n0")], "b-r0 b-r1"),
         (SHARES, [has("b-r0", "n0")], ""),
+        ((at("a", "n1"), *SHARES), [has("a", "n0"), has("b-r1", "n0")], "b-r0"),
+        ((at("a", "n1"), *SHARES), [has("a", "n0"), has("a b-r1", "n0", "n1")], "b-r0"),
         (SHARES[:1], [has("b-r1", "n0")], "b-r0"),
         # under another resource, which is one reason
         ((at("a", "n0", resource="d.example/r"),), [has("a", "n0")], "a"),
