@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from accelbind.devices.fleet import Fleet, FleetNode
-from accelbind.output import print_json, print_lines, table_lines, versioned
+from accelbind.output import print_lines, table_lines, versioned
 from services.containers.holders import Holder
 from services.kubelet.values import HEALTHY
 from services.node.table import FROM_PLUGIN, Row, Table
@@ -27,11 +27,9 @@ _CLEAR: Final = "\x1b[2J\x1b[H"
 
 def print_table(table: Table, *, as_json: bool, watch: bool) -> None:
     """Print a table; with `watch` as one of several, after clearing a terminal."""
-    document = msgspec.to_builtins(table)
-    if as_json and watch:  # a line each
-        typer.echo(msgspec.json.encode(versioned(document)).decode())
-    elif as_json:
-        print_json(document)
+    if as_json:  # with watch a line each
+        document = msgspec.json.encode(versioned(msgspec.to_builtins(table)))
+        typer.echo((document if watch else msgspec.json.format(document, indent=2)).decode())
     else:
         if watch and sys.stdout.isatty():  # what is written to a file must stay
             typer.echo(_CLEAR, nl=False)
