@@ -59,7 +59,7 @@ class CdiFolder:
         if not found:
             discard_unfinished(self.path)
             return False
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         replace_file(self.path, content, mode=MODE)
         return True
 
