@@ -13,6 +13,7 @@ there is none of it. Files of another boot don't count.
 
 import re
 from collections.abc import Collection, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -53,13 +54,16 @@ class ClaimEntry(msgspec.Struct, frozen=True):
     """Whether the kubelet did not know it when it was last asked."""
     pod_claim: str | None = None
     """As in `AllocatedClaim`; None if an older version has written it: it has no metadata."""
+    nodes: tuple[str, ...] = ()
+    """Paths on the host of the device nodes that its CDI file names, or has named; none if an older
+    version has committed it and they have not changed since."""
 
     @property
     def note(self) -> str:
         """The entry once it is committed as text, for `ClaimBook.restore`."""
         # What may change as long as the claim is prepared would change the file that has the note.
         noted = msgspec.structs.replace(
-            self, is_committed=True, file=None, pods=(), is_leftover=False
+            self, is_committed=True, file=None, pods=(), is_leftover=False, nodes=()
         )
         return msgspec.json.encode(noted).decode()
 
@@ -70,6 +74,14 @@ class ClaimEntry(msgspec.Struct, frozen=True):
     def held(self) -> Iterator[Part]:
         """Each device that it has, as a whole or in part."""
         return held(self.wants)
+
+    def given(self) -> Iterator[CheckpointEntry]:
+        """The nodes that its containers were given, as if the kubelet had noted them."""
+        ids: dict[str, set[str]] = {}
+        for part in self.held() if self.nodes else ():
+            ids.setdefault(part.resource, set()).add(part.id)
+        for resource, of_resource in ids.items():
+            yield CheckpointEntry("", "", resource, frozenset(of_resource), self.nodes)
 
 
 def is_uid(text: str) -> bool:
@@ -313,8 +325,9 @@ class ClaimHolders:
 
     @property
     def entries(self) -> frozenset[CheckpointEntry]:
-        """As `HolderReader` says."""
-        return self._plugin.entries
+        """As `HolderReader` says; those of claims too."""
+        of_claims = chain.from_iterable(each.given() for each in self._book.entries())
+        return self._plugin.entries.union(of_claims)
 
     async def read(self) -> Holders:
         """As `HolderReader` says."""

@@ -9,6 +9,7 @@ import json
 import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -90,7 +91,7 @@ class CdiClaimFiles:
         require_numbers(self._root, (node for each in given for node in each.edits.nodes))
         edits = [each.edits for each in given]
         file = describe_claim(edits, host_root=self._host_root, note=entry.note).decode()
-        return given, msgspec.structs.replace(entry, file=file)
+        return given, with_file(entry, file)
 
     def _mounts(self, entry: ClaimEntry) -> dict[str, tuple[str, str]]:
         """The files of metadata by request: their paths on the host and in the container."""
@@ -283,6 +284,15 @@ def _nodes_in(content: bytes | str) -> tuple[_Node, ...] | None:
     except UNREADABLE:
         return None
     return tuple(node for each in found.devices for node in each.container_edits.device_nodes)
+
+
+def with_file(entry: ClaimEntry, file: str) -> ClaimEntry:
+    """An entry with a CDI file; what an earlier one named counts on, since containers may run."""
+    if file == entry.file:
+        return entry
+    named = chain.from_iterable(_nodes_in(each) or () for each in (entry.file or "", file))
+    nodes = {each.host_path or each.path for each in named}
+    return msgspec.structs.replace(entry, file=file, nodes=tuple(sorted({*entry.nodes, *nodes})))
 
 
 def foreign_nodes(wants: Sequence[Want], devices: Mapping[str, DraDevice]) -> frozenset[str]:

@@ -36,6 +36,7 @@ from plugin.dra.wants import (
     held,
     located,
     require_unchanged,
+    withheld,
 )
 from plugin.settings import PluginSettings
 from services.containers.holders import HolderReader
@@ -296,6 +297,7 @@ class Preparation:
         return [
             *(f"{device} (of {other})" for device, other in sorted(others.items())),
             *(f"{device} (of a pod of the device plugin)" for device in sorted(plugin)),
+            *(f"{device} ({why})" for device, why in sorted(withheld(own, devices).items())),
         ]
 
     # 3. work

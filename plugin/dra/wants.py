@@ -34,6 +34,7 @@ from services.containers.wanted import (
 )
 from services.devices.allocation import require_distinct_paths
 from services.devices.dra import CONTENT, PROGRAM_DIGITS, Attributes, DraDevice
+from services.devices.held import HELD
 from services.devices.model import Device, PluginMode, Value
 from services.mappings.index import NamespaceMappings
 from services.mappings.model import Mapping as Named
@@ -164,13 +165,25 @@ def require_present(
 
 
 def require_healthy(wants: Iterable[Want], devices: Mapping[str, DraDevice]) -> None:
-    """Raise `ExternalFailure` if a device of a claim is unhealthy, unless it only watches it."""
+    """Raise `ExternalFailure` if a device of a claim is unhealthy, unless it only watches it.
+
+    A device of which others have a node is as it should be.
+    """
     for want in wants:
         for name in want.devices if want.kind is not Kind.ADMIN else ():
-            if reasons := devices[name].device.reasons:
+            reasons = [each for each in devices[name].device.reasons if each.code != HELD]
+            if reasons:
                 raise ExternalFailure(
                     f"{want.who} has {plain(name)}, which is unhealthy: {reasons[0].text}"
                 )
+
+
+def withheld(names: Iterable[str], devices: Mapping[str, DraDevice]) -> dict[str, str]:
+    """Why devices are not free though no other has their names: containers have their nodes."""
+    reasons = (
+        (name, each) for name in names if name in devices for each in devices[name].device.reasons
+    )
+    return {name: each.text for name, each in reasons if each.code == HELD}
 
 
 def require_unchanged(wants: Iterable[Want], claim: AllocatedClaim) -> None:

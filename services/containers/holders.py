@@ -223,6 +223,8 @@ def held_by_node(
     rightly: set[tuple[str, str, str]] = set()
     for entry in entries:
         keys = {(entry.resource, each) for each in entry.device_ids}
+        if not entry.pod_uid:  # a claim, which may have a device as another resource
+            keys = {key for key in known if key[1] in entry.device_ids}
         own = frozenset(known[each].replica_key for each in keys & known.keys())
         user = _user(entry, holders)
         for path in entry.nodes or ():

@@ -1,5 +1,6 @@
 """What the driver promised on the disk is there again after somebody removed or changed it."""
 
+import asyncio
 import json
 import shutil
 from collections.abc import AsyncIterator, Callable
@@ -12,12 +13,15 @@ import pytest
 from structlog.testing import capture_logs
 
 from plugin.process import Plugin
+from services.devices.held import HELD
 from simulator.devices import DeviceTree, vector_engine
 from tests.damages import link, remove_folder, replace_by_folder, restored, truncate, written
 from tests.plugin.dra.support import NEVER, Bed, claim, config, parts, result
 from tests.plugin.support import is_ready, unready
 from tests.services.node.support import shown
 from tests.support import eventually_async
+
+OTHER = "nec-vector-engine-0000-02-00-0"
 
 
 def cut(path: Path) -> None:
@@ -141,7 +145,16 @@ async def test_a_file_never_names_the_node_of_another_device(node: Node) -> None
         node.tree.node(entry, "ve3", "238:3")
         await eventually_async(lambda: "/dev/ve3" in path.read_text())
         await eventually_async(lambda: is_ready(dra))
-    assert written(path) != before
+        assert written(path) != before
+        # A container that runs keeps the node, so the other device is nobody's until it has ended.
+        state, waits = parts(dra).state, claim("other", result(OTHER))
+        problem = state.ledger.by_name[OTHER].device.reasons[0]
+        assert (problem.code, "claim ns/engine was given" in problem.text) == (HELD, True)
+        preparing = asyncio.create_task(node.bed.ready(waits))
+        await node.bed.ready(claim("watching", result(OTHER, adminAccess=True)))
+        assert not preparing.done()
+        await node.bed.unprepare(engine)
+        await preparing
 
 
 async def test_claims_of_older_versions_get_their_files_back_from_their_devices(node: Node) -> None:
