@@ -1,4 +1,4 @@
-"""The cluster that a command works with, an address, kubectl's, or that of its pod; its lists.
+"""How a command reaches the cluster: an address, kubectl's context, or the service account.
 
 kubectl does all that kubeconfigs ask for: contexts, credential plugins, proxies, impersonation.
 """
@@ -248,7 +248,7 @@ class Reader:
         return await self.allowed(survey_objects(self.client, path, read, labels=labels), note=note)
 
     async def allowed(self, reading: Awaitable[T], *, note: str = "{}") -> T | None:
-        """What is read; None, and a problem, if that is forbidden: {} in it is the answer."""
+        """What is read; None, and a problem, if that is forbidden: `note` formats the error."""
         try:
             return await reading
         except BadStatus as error:

@@ -117,7 +117,7 @@ def namespace_option(text: str, default: str) -> Any:  # noqa: ANN401 - the same
         "-n",
         metavar="NAME",
         help=f"{text} {default_note(default)}",
-        parser=_namespace,
+        parser=parse_namespace,
         show_default=False,
     )
 
@@ -127,7 +127,8 @@ def is_namespace(name: str) -> bool:
     return _NAMESPACE.fullmatch(name) is not None
 
 
-def _namespace(value: str) -> str:
+def parse_namespace(value: str) -> str:
+    """The name of a namespace, or a usage error."""
     if not is_namespace(value):
         raise typer.BadParameter(
             f"{value!r:.80} is not the name of a namespace: up to 63 lowercase letters, digits"

@@ -30,13 +30,13 @@ class Face(Protocol):
     async def run(self) -> None:
         """Serve until cancelled."""
 
-    async def deaf(self) -> list[str]:
+    async def unresponsive(self) -> list[str]:
         """Why our sockets don't answer, one sentence each."""
 
     def unready(self) -> Iterable[str]:
         """Why the kubelet doesn't have all devices as it should."""
 
-    def told(self) -> Iterable[str]:
+    def status_lines(self) -> Iterable[str]:
         """Lines for people about what serves."""
 
     async def holders(self) -> tuple[Holders, Iterable[str]]:

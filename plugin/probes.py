@@ -39,7 +39,7 @@ class Probes:
     async def healthz(self) -> ProbeResult:
         """200 if our sockets answer, or are not served yet; 503 with those that don't."""
         # A restart would not end what a process waits for.
-        errors = await self.face.deaf() if self.face else []
+        errors = await self.face.unresponsive() if self.face else []
         if errors:
             return HTTPStatus.SERVICE_UNAVAILABLE, _lines(*errors)
         return HTTPStatus.OK, _lines("ok")
@@ -51,7 +51,7 @@ class Probes:
             return HTTPStatus.SERVICE_UNAVAILABLE, _lines(*reasons)
         if reasons := [*self._process.files.errors, *face.unready()]:
             return HTTPStatus.SERVICE_UNAVAILABLE, _lines("not ready", *reasons)
-        return HTTPStatus.OK, _lines("ok", *face.told())
+        return HTTPStatus.OK, _lines("ok", *face.status_lines())
 
     async def devices(self) -> tuple[int, bytes]:
         """This node's devices and who has them; 503 before the first scan."""

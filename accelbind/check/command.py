@@ -202,15 +202,15 @@ def _within(
 
 
 def _check_cluster(target: Target, policy: Policy, namespace: str | None) -> Checked:
-    seen = target.query(lambda client: survey(client, policy, namespace=namespace))
+    found = target.query(lambda client: survey(client, policy, namespace=namespace))
     findings = check(
-        seen.index,
+        found.index,
         policy=policy,
-        advertised=seen.advertised,
-        uses=seen.uses,
-        claim_problem=seen.claims.problem if seen.claims else None,
+        advertised=found.advertised,
+        uses=found.uses,
+        claim_problem=found.claims.problem if found.claims else None,
     )
-    return seen.index, findings, seen.missing
+    return found.index, findings, found.missing
 
 
 def _lines(

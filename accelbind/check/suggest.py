@@ -25,7 +25,7 @@ _SHORT_ADDRESS: Final = re.compile(r"[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _INTERFACE: Final = re.compile(r"(\d+-[\d.]+):\d+\.\d+")
 _ANY_USB: Final = Term(usb=Usb(vendor=("0000",)))
 _MOST: Final = 20
-_SHOWN: Final = 4
+_MAX_ALIKE: Final = 4
 _LONGEST: Final = 64
 _OF_ALL: Final = words("""
     ari_enabled autosuspend avoid_reset_quirk bConfigurationValue bDeviceClass bDeviceProtocol
@@ -42,7 +42,7 @@ _OF_ALL: Final = words("""
 
 
 @dataclass(frozen=True, slots=True)
-class _Shown:
+class _SysfsDevice:
     """A device as sysfs shows it."""
 
     tree: SysTree
@@ -84,14 +84,14 @@ def suggest(root: Path, device: str, allowed: Collection[str] = ()) -> Iterator[
     yield f"  resource: {{domain: {DEVICE_DOMAIN}, name: {name}}}"
     yield f"  nodes: {_nodes(shown)}"
     if len(alike) > 1:
-        yield f"  each: node    # device: a pod gets {listing(alike, most=_SHOWN)} together"
+        yield f"  each: node    # device: a pod gets {listing(alike, most=_MAX_ALIKE)} together"
     several = [name for each in shown.classes for name in shown.nodes[each]]
     if len(several) > 1 and not shown.is_entry:
-        yield f"  each: device    # node: {listing(several, most=_SHOWN)} are devices of their own"
+        yield f"  each: device    # node: {listing(several, most=_MAX_ALIKE)} are separate devices"
     yield from _attributes(shown.tree, shown.subject)
 
 
-def _read(tree: SysTree, device: str, allowed: Collection[str]) -> _Shown:
+def _read(tree: SysTree, device: str, allowed: Collection[str]) -> _SysfsDevice:
     subject = _find(tree, device, allowed)
     is_entry = subject.subsystem not in {"pci", "usb"}
     classes = [subject.subsystem] if is_entry else tree.classes_of(subject.owner)
@@ -107,7 +107,7 @@ def _read(tree: SysTree, device: str, allowed: Collection[str]) -> _Shown:
                 refused = why
             else:
                 nodes[each].append(name)
-    return _Shown(tree, subject, is_entry, nodes, refused)
+    return _SysfsDevice(tree, subject, is_entry, nodes, refused)
 
 
 def _find(tree: SysTree, device: str, allowed: Collection[str]) -> Subject:
@@ -140,7 +140,7 @@ def _find(tree: SysTree, device: str, allowed: Collection[str]) -> Subject:
     return found[0]
 
 
-def _name(shown: _Shown) -> str:
+def _name(shown: _SysfsDevice) -> str:
     """A name for the type: of the class, of the device or, if it can't be either, the vendor's."""
     of_class = next(iter(shown.classes), "")
     vendor = shown.fact("vendorID")
@@ -153,7 +153,7 @@ def _name(shown: _Shown) -> str:
         return f"device-{vendor or name}"
 
 
-def _match(shown: _Shown) -> tuple[str, list[str]]:
+def _match(shown: _SysfsDevice) -> tuple[str, list[str]]:
     """A term that matches the device, and the devices of its card that it matches too."""
     tree, subject = shown.tree, shown.subject
     if not shown.is_entry:
@@ -177,7 +177,7 @@ def _like(name: str) -> str:
     return re.sub("[0-9]+", "*", name)
 
 
-def _identity(shown: _Shown) -> str:
+def _identity(shown: _SysfsDevice) -> str:
     """The condition that a path leads to a device of the same vendor and product."""
     ids = {name: shown.fact(name) for name in ("vendorID", "deviceID")}
     conditions = [
@@ -186,7 +186,7 @@ def _identity(shown: _Shown) -> str:
     return f", where: [{', '.join(conditions)}]" if conditions else ""
 
 
-def _term(shown: _Shown, entry: str) -> str:
+def _term(shown: _SysfsDevice, entry: str) -> str:
     """A term by ids and class; `entry` is a pattern if not all entries of the class are meant."""
     subject, parts = shown.subject, []
     vendor, device = shown.fact("vendorID"), shown.fact("deviceID")
@@ -202,7 +202,7 @@ def _term(shown: _Shown, entry: str) -> str:
     return f"{{{', '.join(parts)}}}"
 
 
-def _nodes(shown: _Shown) -> str:
+def _nodes(shown: _SysfsDevice) -> str:
     """The sources of its nodes, or a remark why there is none but VFIO."""
     if shown.is_entry or (shown.subject.subsystem == "usb" and not shown.classes):
         return "[{own: true}]"

@@ -3,7 +3,7 @@
 import contextlib
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -16,7 +16,15 @@ from accelbind.cluster import Target, with_target
 from accelbind.devices import show
 from accelbind.devices.fleet import Fleet, Progress, read_fleet
 from accelbind.devices.source import DeviceSource
-from accelbind.flags import Given, Mappings, load_settings, switch, time_option, with_settings
+from accelbind.flags import (
+    Given,
+    Mappings,
+    load_settings,
+    parse_namespace,
+    switch,
+    time_option,
+    with_settings,
+)
 from accelbind.manifests import yaml_text
 from accelbind.mappings import read_folder
 from accelbind.output import output_of, print_json, print_lines, versioned, warn
@@ -24,7 +32,7 @@ from plugin.settings import PluginSettings
 from services.kubelet.values import HEALTHY
 from services.node.table import Row, Table, with_names
 from services.process.errors import InvalidSettings
-from services.process.text import plain
+from services.process.text import listing, plain
 
 WHERE: Final = "Where to read from (by default the running plugin)"
 FLEET: Final = "All nodes of a cluster"
@@ -65,8 +73,8 @@ class Filters:
         )
 
 
-def _of_cluster(*flags: str, text: str) -> Any:  # noqa: ANN401 - as `typer.Option`
-    return typer.Option(*flags, metavar="NAME", help=text, rich_help_panel=FLEET)
+def _of_cluster(*flags: str, text: str, parser: Callable[[str], str] | None = None) -> Any:  # noqa: ANN401 - as `typer.Option`
+    return typer.Option(*flags, metavar="NAME", help=text, parser=parser, rich_help_panel=FLEET)
 
 
 @with_settings(
@@ -118,8 +126,14 @@ def devices(
         bool, switch("--unhealthy", help="Only unhealthy devices.", rich_help_panel=FLEET)
     ] = False,
     namespace: Annotated[
-        str, _of_cluster("--namespace", "-n", text="Only devices that its pods or claims have.")
-    ] = "",
+        str | None,
+        _of_cluster(
+            "--namespace",
+            "-n",
+            text="Only devices that its pods or claims have.",
+            parser=parse_namespace,
+        ),
+    ] = None,
     target: Target,
     given: Given,
 ) -> None:
@@ -142,8 +156,8 @@ def devices(
     The JSON has node, mode, root, kubeletDir, source (plugin, dra or files),
     processVersion, problems, and devices: each with device, resource, card, type,
     pciAddresses, numaNode, interfaceId, afuIds, names, health, reasons (reason,
-    message), nodes and holders (namespace, pod, container, or claim). With --watch
-    each document is one line. With --cluster it has problems and nodes: each with
+    message), nodes and holders (namespace, pod, container, or claim and share). With
+    --watch each document is one line. With --cluster it has problems and nodes: each with
     node, pool, pod, mode, processVersion, source, error, problems, counted (by the
     kubelet, per resource), devices, and holdersKnown.
 
@@ -156,23 +170,34 @@ def devices(
       accelbind devices --cluster -o wide
       accelbind devices --cluster --devices --unhealthy
     """
-    is_given = frozenset(name for name, value in given.items() if value is not None)
-    filters = Filters(tuple(node or ()), tuple(resource or ()), namespace, unhealthy=unhealthy)
+    given_names = frozenset(name for name, value in given.items() if value is not None)
+    filters = Filters(
+        tuple(node or ()), tuple(resource or ()), namespace or "", unhealthy=unhealthy
+    )
     if cluster:
-        if is_given or watch or files or mappings:
+        if given_names or watch or files or mappings:
             raise InvalidSettings(
                 "--cluster excludes --watch, --mappings and the options of a node"
             )
         _show_fleet(target, filters, output, devices=all_devices)
         return
-    of_cluster = filters != Filters() or all_devices or target.kubeconfig or target.context
-    if of_cluster or output in {"wide", "yaml"}:
-        raise InvalidSettings("these options are for --cluster: see accelbind devices --help")
-    files = files or "device_types" in is_given  # a running plugin has its own
+    of_cluster = {
+        "--node": node,
+        "--resource": resource,
+        "--namespace": namespace,
+        "--unhealthy": unhealthy,
+        "--devices": all_devices,
+        "--kubeconfig": target.kubeconfig,
+        "--context": target.context,
+        f"--output {output}": output in {"wide", "yaml"},
+    }
+    if named := [name for name, value in of_cluster.items() if value]:
+        raise InvalidSettings(f"{listing(named)} can only be used with --cluster")
+    files = files or "device_types" in given_names  # a running plugin has its own
     settings = load_settings(PluginSettings, given)
-    if "root" in is_given:
+    if "root" in given_names:
         settings = _below_root(settings)
-    source = DeviceSource(settings, is_given, files=files)
+    source = DeviceSource(settings, given_names, files=files)
     last = None
     while True:
         table = _named(source.read(), mappings)

@@ -40,7 +40,8 @@ Progress: TypeAlias = Callable[[int, int], None]
 """Gets how many nodes have answered or failed to, and how many there are."""
 
 AT_ONCE: Final = 32
-"""Requests to nodes at a time. If that many get no answer, no more are made."""
+"""Requests to nodes at a time. If the first ones all fail for one reason of `EVERYWHERE`, no more
+are made."""
 ANSWER_SECONDS: Final = 3.0
 COMPONENT: Final = "app.kubernetes.io/component=accelbind-plugin"
 """The label of the pods of all pools."""
@@ -49,22 +50,23 @@ PORT: Final = "metrics"
 RUNNING: Final = "Running"
 SLICED: Final = "slices"
 """The source of a node's devices that are read from its ResourceSlices."""
-_TOLD: Final = ("mode", "process_version", "source", "problems", "devices")
+_OF_TABLE: Final = ("mode", "process_version", "source", "problems", "devices")
 _COUNTED: Final = (*FPGA_RESOURCES, f"{DEVICE_DOMAIN}/")
 _SILENT: Final = f"its process does not answer within {ANSWER_SECONDS:g} s"
 _FORBIDDEN: Final = "no right to ask its process"
 EVERYWHERE: Final = {
     _SILENT: (
-        "no process answers that was asked: the NetworkPolicy accelbind-nobody keeps API servers"
-        " from their port for metrics, unless the value networkPolicies.apiServers (or the"
-        " component api-servers) names the addresses of the API servers"
+        "no process answers that was asked: if not only these nodes are silent, the NetworkPolicy"
+        " accelbind-nobody keeps API servers from their port for metrics, unless the value"
+        " networkPolicies.apiServers (or the component api-servers) names the addresses of the API"
+        " servers"
     ),
     _FORBIDDEN: (
         "the right to get pods/proxy in the namespace of accelbind is missing, so nodes cannot be"
         " asked"
     ),
 }
-"""Why no node answers where that is the reason for the first ones, and why that is."""
+"""Errors that are reported once if all first nodes give the same one, with the explanation."""
 _UNREACHABLE: Final = "API servers do not reach its process"
 _NO_PROCESS: Final = "what answers in its pod is no process of accelbind"
 _NOT_ASKED: Final = "not asked, since no other node answers"
@@ -154,10 +156,10 @@ async def read_fleet(
         place = (pod.pool, f"{pod.namespace}/{pod.name}") if pod else ("", "")
         node = FleetNode(name, *place, counted=amounts_of.get(name, {}))
         if table:
-            told = {each: getattr(table, each) for each in _TOLD}
+            shown = {each: getattr(table, each) for each in _OF_TABLE}
             wanted = annotated.get(name) or (pod.mode if pod else "")
-            told["problems"] = (*table.problems, *_other_mode(table, wanted))
-            return msgspec.structs.replace(node, **told)
+            shown["problems"] = (*table.problems, *_other_mode(table, wanted))
+            return msgspec.structs.replace(node, **shown)
         rows = published.get(name, ())
         error = errors.get(name, "no process of accelbind runs here")
         source = SLICED if rows else ""
@@ -168,7 +170,9 @@ async def read_fleet(
 
     chosen = sorted(filter(is_chosen, names | published.keys()))
     unknown = (each for each in only if each not in chosen)
-    reader.problems += [f"node {plain(each)} has nothing to do with accelbind" for each in unknown]
+    reader.problems += [
+        f"node {plain(each)} neither runs accelbind nor has its devices" for each in unknown
+    ]
     return Fleet(tuple(map(found, chosen)), tuple(reader.problems))
 
 

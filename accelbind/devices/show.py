@@ -114,7 +114,7 @@ def node_lines(fleet: Fleet, *, wide: bool) -> Iterator[str]:
     """Yield a line per node, and one for all."""
     titles = (*_NODE_TITLES, *(("POOL", "RESOURCES", "KUBELET") if wide else ()), "NOTE")
     if not fleet.nodes:
-        yield "no such node has to do with accelbind"
+        yield "no node runs accelbind or publishes its devices"
         return
     yield from table_lines(titles, (_node_cells(each, wide=wide) for each in fleet.nodes))
     all_of = Tally.of(row for node in fleet.nodes for row in node.devices)

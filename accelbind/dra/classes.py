@@ -1,6 +1,6 @@
 """DeviceClasses and ResourceClaimTemplates for mappings, device types and regions, as values.
 
-A class is what pods of today need: its `extendedResourceName` is the resource that they request.
+A class serves pods that request a resource: its `extendedResourceName`.
 
 | For | Class | Resource | Parameters |
 |---|---|---|---|
@@ -105,7 +105,7 @@ def fpga_classes(wanted: Iterable[tuple[FpgaClass, str]]) -> Iterator[Manifest]:
         names.setdefault(each, []).append(name)
     programmed = {each.interface_id for each in names if each.mode is Mode.REGION}
     for each in sorted(names):
-        # A resource belongs to one class: pods of today that request a region have it programmed.
+        # A resource belongs to one class: pods that request a region have it programmed.
         is_programmed_too = each.mode is Mode.REGIONDEVEL and each.interface_id in programmed
         yield _class(
             each.name,

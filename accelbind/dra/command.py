@@ -70,7 +70,7 @@ def classes(
     target: Target,
     settings: NodeSettings,
 ) -> None:
-    """Print the DeviceClasses that pods of today need, as YAML.
+    """Print the DeviceClasses for pods that request resources, as YAML.
 
     A class has the resource that pods request: its extendedResourceName. There is
     one for each function of mode af, one for all functions of an interface that are

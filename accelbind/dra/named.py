@@ -107,7 +107,9 @@ def _class(
         request, config = _exact_request(template)
         of = request["deviceClassName"]
     else:
-        raise _Unfit(f"{to.resource} is a resource of a device plugin: give pods that")
+        raise _Unfit(
+            f"{to.resource} is a resource of a device plugin: let pods request it directly"
+        )
     if of not in classes:
         raise _Unfit(f"DeviceClass {of} does not exist")
     resource = f"{mapping.namespace}.{DRIVER}/{mapping.name}"

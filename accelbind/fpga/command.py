@@ -267,7 +267,7 @@ def rebind(
     timeout: Timeout = TIMEOUT,
     output: Output = "text",
 ) -> None:
-    """Bind the driver of a card anew, which enables its ports.
+    """Rebind the driver of a card, which enables its ports.
 
     After a failed programming, the drivers keep a port disabled, until this. The
     card's FME and ports are away for a moment, and may have other names then. Ports

@@ -46,7 +46,7 @@ class Interruption:
 
 
 def interruption(device: str, settings: PluginSettings) -> Interruption:
-    """Name the users that are interrupted if the driver of a device's card is bound anew."""
+    """Name the users that are interrupted if the driver of a device's card is rebound."""
     inventory, address = scan(settings.root), device_name(device)
     if is_unbound(settings.root, inventory, address):
         return Interruption(address, address, [], [], [], "")

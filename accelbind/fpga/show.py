@@ -187,10 +187,10 @@ def program_sentence(result: Programmed, *, dry_run: bool) -> str:
 
 
 def interruption(found: Interruption) -> Iterator[str]:
-    """Say what binding a card's driver anew interrupts, for people."""
+    """Say what rebinding a card's driver interrupts, for people."""
     if found.devices:  # a card without a driver has none
         yield (
-            f"binding the driver of card {found.card} ({found.address}) anew takes"
+            f"rebinding the driver of card {found.card} ({found.address}) takes"
             f" {listing(found.devices)} away for a moment"
         )
     if found.unlisted:
@@ -207,15 +207,15 @@ def interruption(found: Interruption) -> Iterator[str]:
 
 
 def rebind_result(card: str, ports: Sequence[str], found: Interruption) -> dict[str, Any]:
-    """The result of binding a card's driver anew, for JSON."""
+    """The result of rebinding a card's driver, for JSON."""
     interrupted = asdict(found)
     return {"device": card, "outcome": "rebound", "ports": [*ports], "interrupted": interrupted}
 
 
 def rebind_sentence(card: str, ports: Sequence[str]) -> str:
-    """The result of binding a card's driver anew, for people."""
+    """The result of rebinding a card's driver, for people."""
     now = f"its ports are {listing(ports)}" if ports else "it has no port"
-    return f"the driver of {card} is bound anew: {now}"
+    return f"the driver of {card} is rebound: {now}"
 
 
 def cleared_register(device: str, register: ClearedRegister) -> dict[str, Any]:

@@ -27,7 +27,6 @@ from services.node.kept_files import Kept, KeptFiles
 from services.node.last_mode import ModeKeeper, enter_mode
 from services.node.reading import holder_source, rules_of
 from services.node.registration import (
-    NO_ANSWER,
     Registration,
     RegistrationReports,
     RegistrationState,
@@ -36,7 +35,7 @@ from services.node.registration import (
 from services.node.service import NodeService
 from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
-from services.process.errors import HardwareError, KubeletError
+from services.process.errors import HardwareError, KubeletAbsent, KubeletError
 from services.process.outage import Outage
 from services.process.retry import Backoff
 from services.process.text import count
@@ -45,7 +44,9 @@ from services.programming.host_state import HostState
 FAILURES: Final = 3
 """Registrations that fail in a row before an Event reports it."""
 
-ABSENCES: Final = 12  # if no kubelet listens: one that restarts is away for some seconds
+ABSENCES: Final = 12
+"""The same if no kubelet listens: one that restarts is away for some seconds. With growing pauses
+these take three to four minutes."""
 
 
 class PluginReports(RegistrationReports):
@@ -57,7 +58,7 @@ class PluginReports(RegistrationReports):
         self._files = files
         self._failures: dict[str, int] = {}
 
-    def attempted(self, resource: str, error: str) -> None:
+    def attempted(self, resource: str, error: KubeletError | None) -> None:
         """Count it; report failures in a row as an Event, and their end."""
         self._metrics.registrations.labels(resource, "failed" if error else "ok").inc()
         if not error:
@@ -65,7 +66,7 @@ class PluginReports(RegistrationReports):
                 self._report(resource, EventReason.REGISTERED, f"{resource} is registered")
             return
         count = self._failures[resource] = self._failures.get(resource, 0) + 1
-        if count == (ABSENCES if error.startswith(NO_ANSWER) else FAILURES):
+        if count == (ABSENCES if isinstance(error, KubeletAbsent) else FAILURES):
             self._report(resource, EventReason.REGISTRATION_FAILED, f"{resource}: {error}")
 
     def socket_lost(self, path: Path) -> None:
@@ -167,7 +168,7 @@ class DevicePlugin:
 
     # As `plugin.node_process` says
 
-    async def deaf(self) -> list[str]:
+    async def unresponsive(self) -> list[str]:
         """Why resources that are registered don't answer."""
         # One that isn't registered doesn't count: without a kubelet the plugin is alive, and not
         # ready.
@@ -185,7 +186,7 @@ class DevicePlugin:
             map(_line, (each for each in active if each.state is not RegistrationState.REGISTERED))
         )
 
-    def told(self) -> list[str]:
+    def status_lines(self) -> list[str]:
         """The resources with devices, or why there is none."""
         active = [each for each in self.resources.registrations.values() if each.devices]
         if active:
@@ -210,7 +211,7 @@ class DevicePlugin:
     # What the kubelet counts
 
     async def _take_over(self) -> None:
-        """Have that withdrawn which an ended process has left, such as those of another mode.
+        """Withdraw the resources that an ended process left registered, as those of another mode.
 
         A stream that ends without an empty list leaves its capacity behind for minutes. What
         another plugin serves is left to that: those of our ended process count for a moment too.

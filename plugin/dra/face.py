@@ -140,7 +140,7 @@ class DraDriver:
             self.plugin_holders.follow_forever(self.state.rescan, self.leftover_resources.resend),
         )
 
-    async def deaf(self) -> list[str]:
+    async def unresponsive(self) -> list[str]:
         """Why the driver doesn't answer on its socket."""
         if not self.upkeep.checked.is_set():
             return []
@@ -161,7 +161,7 @@ class DraDriver:
             yield NOT_CHECKED
         yield from filter(None, (self.driver.error, self.publisher.error))
 
-    def told(self) -> list[str]:
+    def status_lines(self) -> list[str]:
         """The number of devices."""
         return [count(len(self.state.ledger.by_name), "device")]
 

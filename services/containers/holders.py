@@ -115,7 +115,8 @@ def served(domains: Iterable[str]) -> tuple[str, ...]:
 class Holder:
     """A container that has a device; namespace and pod are empty if only the pod's UID is known.
 
-    Of a DRA claim, pod and container are empty; `share` is the id of its share of the device.
+    Of a DRA claim, the container is empty, and the pod unless the claim's status has it; `share` is
+    the id of its share of the device.
     """
 
     namespace: str

@@ -88,7 +88,7 @@ def port_disabled(port: str) -> str:
     # Linux 6.1 and 6.12).
     return (
         f"{port} is disabled: unless it is being programmed now, its driver keeps it so after a"
-        f" failed programming or reset, until it is bound anew: accelbind fpga rebind {port}"
+        f" failed programming or reset, until it is rebound: accelbind fpga rebind {port}"
     )
 
 
@@ -101,12 +101,12 @@ def port_without_driver(port: str) -> Problem:
     return Problem(
         PORT_WITHOUT_DRIVER,
         f"{port} has no driver, as after it was released and assigned, until the driver of its card"
-        f" is bound anew: accelbind fpga rebind {port}",
+        f" is rebound: accelbind fpga rebind {port}",
     )
 
 
 def unusable(port: Port) -> str:
-    """Why a port can't be used until its card's driver is bound anew; empty if it can."""
+    """Why a port can't be used until its card's driver is rebound; empty if it can."""
     return next((each.text for each in port.problems if each.code in _UNUSABLE), "")
 
 

@@ -146,13 +146,18 @@ REASONS: Final[Mapping[str, Reason]] = {
         _DEAD,
         Effect.CARD,
     ),
+    "card-busy": Reason(
+        "accelbind works on the card, as while its driver is rebound, and has not read it before",
+        "none: it is read once the work has ended",
+        Effect.CARD,
+    ),
     "card-leaving": Reason(
-        "accelbind fpga rebind is about to bind the card's driver anew",
+        "accelbind fpga rebind is about to rebind the card's driver",
         "none: it is back once the driver is bound",
         Effect.CARD,
     ),
     "card-unbound": Reason(
-        "accelbind has worked on the card, and no driver serves it now: binding its driver anew"
+        "accelbind has worked on the card, and no driver serves it now: rebinding its driver"
         " failed or was interrupted",
         "accelbind fpga rebind ADDRESS",
         Effect.NODE,

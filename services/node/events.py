@@ -46,7 +46,7 @@ class EventReason(StrEnum):
     MODE_ANNOTATION_INVALID = "ModeAnnotationInvalid", "Node", "Warning"
     """The node's annotation names no mode: the one before is kept."""
     REGISTRATION_FAILED = "RegistrationFailed", "Node", "Warning"
-    """The kubelet has refused a resource several times, or has not answered for a minute."""
+    """The kubelet has refused a resource several times, or has not answered for some minutes."""
     REGISTERED = "Registered", "Node", "Normal"
     """A resource whose registration failed is registered."""
     SECOND_PLUGIN = "SecondPlugin", "Node", "Warning"
@@ -105,8 +105,8 @@ def _repairs(before: Ledger, now: Ledger) -> Iterator[Change]:
         elif tried.error:
             yield Change("a disabled port stays disabled", port, tried.error, warning=True)
         elif tried.done:
-            text = f"the driver of the card of {port} was bound anew, since {port} was disabled"
-            yield Change("driver bound anew", port, text, warning=True)
+            text = f"the driver of the card of {port} was rebound, since {port} was disabled"
+            yield Change("driver rebound", port, text, warning=True)
 
 
 def _inventory_changes(before: Inventory, now: Inventory) -> Iterator[Change]:

@@ -4,8 +4,8 @@
 
 `step` applies the rules in this order:
 
-1. A card that is worked on stays as it was; one whose driver doesn't return from a call has failed,
-   and so has one that is about to be taken away.
+1. A card that is worked on stays as it was. One has failed if its driver doesn't return from a call
+   or is about to be rebound, or if it appears while it is worked on.
 2. A source of devices that can't be read (a card, a device of a type) keeps the devices that it
    had, unhealthy. A device whose resource can't be read keeps the one it had.
 3. No device is offered twice: FPGAs come first, then device types.
@@ -56,6 +56,7 @@ from services.process.text import listing
 NO_DRIVER: Final = "no-driver"
 HUNG_IN_DRIVER: Final = "card-hung-in-driver"
 LEAVING: Final = "card-leaving"
+BUSY: Final = "card-busy"
 RECOVERING: Final = "recovering"
 UNFINISHED: Final = "programming-unfinished"
 RELEASED: Final = "port-released"
@@ -84,8 +85,8 @@ class World:
     """Keys of calls that were given up, and seconds since then."""
     unfinished: frozenset[str] = frozenset()
     """Records of ports whose programming began and has not succeeded."""
-    leaving: frozenset[str] = frozenset()
-    """Locks of cards that are about to be taken away."""
+    rebinding: frozenset[str] = frozenset()
+    """Locks of cards whose driver is about to be rebound."""
     problems: Mapping[str, Problem] = field(default_factory=dict)
     """Problems known from elsewhere, by the id of a device."""
     attempts: Attempts = field(default_factory=dict)
@@ -193,7 +194,7 @@ def step(ledger: Ledger, world: World, now: float) -> Ledger:
     held = held_parts(held_by_pods(world.holders))
     raw, cards, fpgas = ledger.raw, ledger.inventory and ledger.inventory.cards, ledger.fpgas
     if world.cards is not None:
-        raw, counted = _counting(ledger.raw, world.cards.cards, world)
+        raw, counted = _effective_cards(ledger.raw, world.cards.cards, world)
         of_ports = _port_problems(counted, ledger.rules, world.unfinished)
         seen = with_problems(replace(world.cards, cards=counted), of_ports, ledger.rules.ignored)
         cards = seen.cards
@@ -237,38 +238,38 @@ def _node_problems(fpgas: Share, types: Share, *, needs_fpgas: bool) -> Iterator
 # 1. Cards that are worked on ----------------------------------------------------------------------
 
 
-def _counting(
+def _effective_cards(
     before: Mapping[tuple[str, str], Card], cards: Iterable[Card], world: World
 ) -> tuple[Mapping[tuple[str, str], Card], tuple[Card, ...]]:
     """The cards to remember as they were read, and the cards as they count."""
-    raw, counting = {}, []
+    raw, effective = {}, []
     for card in cards:
-        # Its name changes while its driver is bound anew.
-        name, key = (card.driver, card.place), card.work_key
+        # Its name changes while its driver is rebound.
+        place, key = (card.driver, card.place), card.work_key
         # While a card is programmed, its files change: ports vanish for a moment, ids can't be
         # read, and registers show errors that will be cleared. That says nothing about its health.
-        counts = before.get(name) if key in world.busy else card
-        if counts is not None:
-            raw[name] = counts
-        if key in world.stuck:
-            counts = replace(counts or card, failure=_hung(card, world.stuck[key]))
-        elif counts is None:
-            # As one that appears while its card is programmed: its function may change meanwhile.
-            text = f"card {card.name} is being worked on, and was not read before that"
-            counts = replace(card, failure=Problem(HUNG_IN_DRIVER, text))
-        elif card.lock in world.leaving:
-            text = f"the driver of card {card.name} is about to be bound anew"
-            counts = replace(counts, failure=Problem(LEAVING, text))
-        counting.append(counts)
-    return raw, tuple(counting)
+        known = before.get(place) if key in world.busy else card
+        if known is not None:
+            raw[place] = known
+        effective.append(replace(known or card, failure=_card_failure(card, known, world)))
+    return raw, tuple(effective)
 
 
-def _hung(card: Card, seconds: float) -> Problem:
-    return Problem(
-        HUNG_IN_DRIVER,
-        f"card {card.name} hangs in its driver since {seconds:.0f} s, in a call that was given up;"
-        " if it doesn't come back, reset the card or restart the node",
-    )
+def _card_failure(card: Card, known: Card | None, world: World) -> Problem | None:
+    """Why a card can't be used; `known` is the card as it was read when nobody worked on it."""
+    if (seconds := world.stuck.get(card.work_key)) is not None:
+        text = (
+            f"card {card.name} hangs in its driver since {seconds:.0f} s, in a call that was given"
+            " up; if it doesn't come back, reset the card or restart the node"
+        )
+        return Problem(HUNG_IN_DRIVER, text)
+    if card.lock in world.rebinding:
+        return Problem(LEAVING, f"the driver of card {card.name} is about to be rebound")
+    if known is None:
+        # Its function may change meanwhile.
+        text = f"card {card.name} is being worked on, and was not read before that"
+        return Problem(BUSY, text)
+    return known.failure
 
 
 def _port_problems(

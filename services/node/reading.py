@@ -149,7 +149,7 @@ class WorldReader:
             busy | self._calls.busy,
             self._calls.abandoned,
             self._host.records.unfinished(),
-            self._host.leaving_cards(),
+            self._host.rebinding_cards(),
             await self._problems(),
         )
 

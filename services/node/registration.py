@@ -27,7 +27,7 @@ from services.kubelet.sockets import API_VERSION, Identity, dial
 from services.node.device_list import Counted, DeviceListServer
 from services.node.kubelet_folder import KubeletFolder
 from services.node.state import NodeState
-from services.process.errors import KubeletError
+from services.process.errors import KubeletAbsent, KubeletError
 from services.process.outage import Outage
 from services.process.retry import Backoff
 from services.process.text import plain
@@ -47,12 +47,9 @@ OPEN_SECONDS: Final = 10.0
 STABLE_SECONDS: Final = 10.0
 """After a registration that lasted this long, the next pause is short again."""
 
-NO_ANSWER: Final = "nothing answers"
-"""Start of the error while the kubelet is away."""
-
 RESTARTED: Final = "the kubelet restarted"
-OUTGROWN: Final = "there are devices again"
-LOST: Final = "its socket was deleted"
+DEVICES_RETURNED: Final = "there are devices again"
+SOCKET_DELETED: Final = "its socket was deleted"
 
 log = structlog.get_logger(component="node")
 
@@ -77,7 +74,7 @@ class ServesResources(Protocol):
 class RegistrationReports:
     """What becomes of registrations; subclasses report it."""
 
-    def attempted(self, resource: str, error: str) -> None:
+    def attempted(self, resource: str, error: KubeletError | None) -> None:
         """A registration has failed with an error, or succeeded without one."""
 
     def socket_lost(self, path: Path) -> None:
@@ -155,11 +152,11 @@ class Registration:
                         {
                             RESTARTED: self._restarted(identity),
                             "the kubelet ended its stream": server.cut.wait(),
-                            LOST: self._lost(server.path),
-                            OUTGROWN: self._outgrown.wait(),
+                            SOCKET_DELETED: self._lost(server.path),
+                            DEVICES_RETURNED: self._outgrown.wait(),
                         }
                     )
-                if reason == LOST and self._folder.kubelet == identity:
+                if reason == SOCKET_DELETED and self._folder.kubelet == identity:
                     self._reports.socket_lost(server.path)
                 self.state = RegistrationState.WAITING
                 log.info(
@@ -171,7 +168,7 @@ class Registration:
                 # The next pause grows, however long this attempt took.
                 self.state = RegistrationState.FAILED
                 self._outage.failed(str(error))
-                self._reports.attempted(self.resource, str(error))
+                self._reports.attempted(self.resource, error)
             await self._pause(identity)
 
     async def _wait_for_update(self) -> None:
@@ -215,7 +212,7 @@ class Registration:
             raise KubeletError(f"{RESTARTED} during the registration")
         self.state = RegistrationState.REGISTERED
         self._outage.ended()
-        self._reports.attempted(self.resource, "")
+        self._reports.attempted(self.resource, None)
         log.info(
             "registered",
             resource=self.resource,
@@ -236,7 +233,7 @@ class Registration:
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and server.opened.is_set():
                 return  # its stream is worth more than an answer
-            raise KubeletError(_explain(error, self._folder.socket)) from error
+            raise _failure(error, self._folder.socket) from error
         try:
             async with asyncio.timeout(OPEN_SECONDS):
                 await server.opened.wait()
@@ -253,11 +250,12 @@ class Registration:
         await self._folder.until(lambda: self._folder.kubelet != identity)
 
 
-def _explain(error: grpc.aio.AioRpcError, socket: Path) -> str:
+def _failure(error: grpc.aio.AioRpcError, socket: Path) -> KubeletError:
     detail = plain(error.details() or "", 300)
     if error.code() is grpc.StatusCode.UNAVAILABLE:
-        return f"{NO_ANSWER} on {socket}: is the kubelet running? ({detail})"
-    return f"the kubelet does not accept the registration: {error.code().name}: {detail}"
+        return KubeletAbsent(f"nothing answers on {socket}: is the kubelet running? ({detail})")
+    code = error.code().name
+    return KubeletError(f"the kubelet does not accept the registration: {code}: {detail}")
 
 
 Devices = Mapping[str, Device]

@@ -2,7 +2,7 @@
 
 A port's errors stay until they are cleared (`drivers/fpga/dfl-afu-error.c`), so a workload that
 provokes one would make the port unhealthy for ever. A port that its driver keeps disabled after a
-failed programming stays so until the card's driver is bound anew. Both are done while nobody has
+failed programming stays so until the card's driver is rebound. Both are done while nobody has
 the port, each error and each disabled card once.
 """
 
@@ -52,7 +52,7 @@ class Repairs:
     errors: tuple[tuple[Card, Port], ...] = ()
     """Ports whose error register to clear."""
     disabled: tuple[tuple[Card, Port], ...] = ()
-    """A disabled port of each card whose driver to bind anew."""
+    """A disabled port of each card whose driver to rebind."""
 
 
 def clearing(card: Card, port: Port) -> Attempt:

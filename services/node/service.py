@@ -52,7 +52,7 @@ class Repairing:
         root: The host's root.
         host: Has the cards' locks.
         driver_calls: Open ports.
-        programmer: Binds the driver of a port's card anew, if the port is still disabled.
+        programmer: Rebinds the driver of a port's card, if the port is still disabled.
         cleared: Counts the outcomes of clearings.
     """
 
@@ -100,7 +100,7 @@ class Repairing:
         for card, port in todo.errors:
             await self._clear(card, port)
         for card, port in todo.disabled:
-            await self._bind_anew(card, port)
+            await self._rebind(card, port)
 
     def _todo(self, holders: Holders) -> Repairs:
         ledger = self._state.ledger
@@ -132,7 +132,7 @@ class Repairing:
         if is_cleared:
             self._state.rescan.request()
 
-    async def _bind_anew(self, card: Card, port: Port) -> None:
+    async def _rebind(self, card: Card, port: Port) -> None:
         done, reason = False, ""
         try:
             done = await self._calls.run(

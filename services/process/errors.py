@@ -85,6 +85,10 @@ class KubeletError(ExternalFailure):
     """The kubelet, its sockets or its checkpoint."""
 
 
+class KubeletAbsent(KubeletError):
+    """No kubelet listens on its socket."""
+
+
 class HookMissing(ExternalFailure):
     """The container runtime doesn't call the OCI hook, or can't find it."""
 

@@ -1,10 +1,10 @@
 """What all who program on a host share, below `--state-dir`: a lock per card, a record per port.
 
-A lock is an flock between processes and between threads. Who is about to take a card away announces
-that in the lock's file, so that nobody is given a part of it.
+A lock is an flock between processes and between threads. Who is about to
+rebind a card's driver announces that in the lock's file, so that nobody is given a part of it.
 
     record of a port    what it says
-    absent              nothing: accelbind has not programmed the port
+    absent              nothing: accelbind has not programmed the port since the mode allowed others
     empty               programming has begun, and has not succeeded
     JSON                what was programmed and verified
 
@@ -49,10 +49,10 @@ class HostState:
         self.records = PortRecords(folder / "ports", boot_id)
 
     @contextmanager
-    def lock_card(self, card: str, *, seconds: float, takes_away: bool = False) -> Iterator[None]:
+    def lock_card(self, card: str, *, seconds: float, rebinding: bool = False) -> Iterator[None]:
         """Hold the lock with the name of a card (`Card.lock`); wait at most these seconds.
 
-        `takes_away` announces that the card is about to vanish.
+        `rebinding` announces that the card is about to vanish for a moment.
         """
         path = self._locks / f"{_UNSAFE.sub('_', card)}{_LOCK}"
         try:
@@ -66,7 +66,7 @@ class HostState:
             ) from error
         try:
             _acquire(descriptor, card, path, time.monotonic() + seconds)
-            os.ftruncate(descriptor, int(takes_away))
+            os.ftruncate(descriptor, int(rebinding))
             yield
         finally:
             # The file stays: removing it would let two processes lock the card at once.
@@ -84,15 +84,15 @@ class HostState:
             return _is_locked(f"{self._locks / card}{_LOCK}")
         return False
 
-    def leaving_cards(self) -> frozenset[str]:
-        """The cards that somebody is about to take away; none if the locks can't be read."""
-        leaving = set()
+    def rebinding_cards(self) -> frozenset[str]:
+        """The cards whose driver somebody is rebinding; none if the locks can't be read."""
+        found = set()
         with suppress(OSError), os.scandir(self._locks) as entries:
             for each in entries:
                 with suppress(OSError):
                     if each.stat(follow_symlinks=False).st_size and _is_locked(each.path):
-                        leaving.add(each.name.removesuffix(_LOCK))
-        return frozenset(leaving)
+                        found.add(each.name.removesuffix(_LOCK))
+        return frozenset(found)
 
 
 def _is_locked(path: str) -> bool:

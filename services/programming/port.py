@@ -194,7 +194,7 @@ class DeviceFiles:
 
     @property
     def unusable(self) -> str:
-        """Why this port can't be used until its card's driver is bound anew; empty if it can."""
+        """Why this port can't be used until its card's driver is rebound; empty if it can."""
         if self.is_disabled:
             return port_disabled(self.name)
         return "" if self.has_driver else port_without_driver(self.name).text

@@ -80,7 +80,7 @@ class Programmer:
         lock_seconds: float = LOCK_SECONDS,
         rebinds: bool = False,
     ) -> None:
-        """Take what is needed; `rebinds` lets `ensure` bind the driver of a disabled port anew."""
+        """Take what is needed; `rebinds` lets `ensure` rebind the driver of a disabled port."""
         self._root = root
         self._host = HostState(state_dir)
         self._records = self._host.records
@@ -135,13 +135,13 @@ class Programmer:
         )
 
     def _enabled(self, place: PortPlace) -> PortPlace:
-        """A port that its driver does not keep disabled; bind the driver anew if it does."""
+        """A port that its driver does not keep disabled; rebind the driver if it does."""
         if not (unusable := DeviceFiles(self._root, place).unusable):
             return place
         if not self._rebinds:
             raise DeviceRefused(f"{unusable}, then program it")
         try:
-            ports = self._bind_anew(place.card)
+            ports = self._rebind(place.card)
         except HardwareError as error:
             raise type(error)(f"{unusable}; {error}") from error
         for each in ports:
@@ -149,17 +149,17 @@ class Programmer:
                 rebinding.require_enabled(self._root, each)
                 return each
         raise DeviceGone(
-            f"{place.name} has another name since its driver was bound anew: if a pod was given it"
+            f"{place.name} has another name since its driver was rebound: if a pod was given it"
             " by its resource, delete the pod; a claim is prepared under the new name"
         )
 
     def enable(self, port: str) -> bool:
-        """Bind a card's driver anew if it keeps this port disabled; whether it did."""
+        """Rebind a card's driver if it keeps this port disabled; whether it did."""
         with self._locked(find_port(self._scan(), port).card):
             place = find_port(self._scan(), port)
             if not DeviceFiles(self._root, place).unusable:
                 return False
-            for each in self._bind_anew(place.card):
+            for each in self._rebind(place.card):
                 if each.record_key == place.record_key:
                     rebinding.require_enabled(self._root, each)
             return True
@@ -171,7 +171,7 @@ class Programmer:
         withdraw: Callable[[Card], None] = lambda _: None,
         require: Require = lambda _: None,
     ) -> tuple[str, ...]:
-        """Bind the driver of a device's card anew; return the names of its ports now.
+        """Rebind the driver of a device's card; return the names of its ports now.
 
         `withdraw` and then `require` are called under the card's lock, once those who offer the
         card can know of it. A card without a driver, given by its address, is bound. Raises errors
@@ -187,17 +187,17 @@ class Programmer:
         card = find_card(inventory, device)
         rebinding.require_no_virtual_functions(self._root, card)
         try:
-            with self._locked(card, takes_away=True):
+            with self._locked(card, rebinding=True):
                 rebinding.announce_change(self._root, card)
                 withdraw(card)
                 inventory = self._scan()
                 require(inventory)
                 found = find_card(inventory, device)
-                return rebinding.enabled_ports(self._root, self._bind_anew(found))
+                return rebinding.enabled_ports(self._root, self._rebind(found))
         finally:
             rebinding.announce_change(self._root, card)  # it leaves no longer
 
-    def _bind_anew(self, card: Card) -> list[PortPlace]:
+    def _rebind(self, card: Card) -> list[PortPlace]:
         rebinding.rebind_card(self._root, self._scan(), card, self._calls)
         return rebinding.ports_afterwards(self._scan, card, len(card.ports))
 
@@ -231,7 +231,7 @@ class Programmer:
                 reason = why_refused(files, error.status) or "it doesn't say why"
                 left = "The port must be reprogrammed"
                 if session.files.is_disabled:
-                    left = f"Its driver keeps the port disabled now: {_rebind(place)}"
+                    left = f"Its driver keeps the port disabled now: {_rebind_advice(place)}"
                 # Who does not answer in time has not looked at the bitstream's end.
                 doubt = "; is the bitstream whole and made for this card?"
                 doubt = doubt if error.errno == errno.EIO else "."
@@ -252,7 +252,7 @@ class Programmer:
         if session.files.is_disabled:
             raise DeviceRefused(
                 f"{session.place.name} is still disabled after it was programmed, so AFU"
-                f" {image.afu_id} can't be reached: {_rebind(session.place)}"
+                f" {image.afu_id} can't be reached: {_rebind_advice(session.place)}"
             )
         raise DeviceRefused(
             f"{session.place.name} shows AFU {quote(shown, 48)} and not {image.afu_id} after it was"
@@ -376,10 +376,10 @@ class Programmer:
                         raise DeviceBusy(f"{text} ({error.strerror})") from error
                     raise translated(error, failed) from error
 
-    def _locked(self, card: Card, *, takes_away: bool = False) -> AbstractContextManager[None]:
+    def _locked(self, card: Card, *, rebinding: bool = False) -> AbstractContextManager[None]:
         seconds = self._lock_seconds
-        return self._host.lock_card(card.lock, seconds=seconds, takes_away=takes_away)
+        return self._host.lock_card(card.lock, seconds=seconds, rebinding=rebinding)
 
 
-def _rebind(place: PortPlace) -> str:
-    return f"bind it anew with accelbind fpga rebind {place.name}, then program the port"
+def _rebind_advice(place: PortPlace) -> str:
+    return f"rebind it with accelbind fpga rebind {place.name}, then program the port"

@@ -1,4 +1,4 @@
-"""Binding the driver of a card anew, which takes the card's engine and ports away for a moment.
+"""Rebinding the driver of a card, which takes the card's engine and ports away for a moment.
 
 It is the only way to enable a port that the driver keeps disabled. Their names may change.
 """
@@ -29,7 +29,7 @@ from services.programming.port import (
 )
 
 REBIND_SECONDS: Final = 5.0
-"""Within which the ports of a card are back after its driver was bound anew."""
+"""Within which the ports of a card are back after its driver was rebound."""
 
 _REBIND_INTERVAL: Final = 0.05
 _NAMED: Final = 8
@@ -86,7 +86,7 @@ def has_no_driver(root: Path, address: str) -> bool:
 
 def unbound_cards(root: Path, gone: Iterable[str], host: HostState) -> tuple[Problem, ...]:
     """The problems of cards that were worked on and were not found, if they have no driver."""
-    # Their driver refused them, or the process that bound it anew was killed in between.
+    # Their driver refused them, or the process that rebound it was killed in between.
     return tuple(
         Problem("card-unbound", f"no driver serves card {each}: accelbind fpga rebind {each}")
         for each in gone
@@ -173,10 +173,10 @@ def ports_afterwards(scan: Callable[[], Inventory], card: Card, expected: int) -
 
 
 def require_enabled(root: Path, place: PortPlace) -> None:
-    """Raise DeviceRefused if a port is still disabled after its driver was bound anew."""
+    """Raise DeviceRefused if a port is still disabled after its driver was rebound."""
     if DeviceFiles(root, place).unusable:
         raise DeviceRefused(
-            f"{place.name} is still disabled after its driver was bound anew, as when the card does"
+            f"{place.name} is still disabled after its driver was rebound, as when the card does"
             " not acknowledge the port's reset: see dmesg, then reset the card or its power"
         )
 
@@ -200,7 +200,7 @@ def _ports_at(inventory: Inventory, card: Card) -> list[PortPlace]:
 
 
 def _failed(card: Card) -> str:
-    return f"the driver of card {card.name} can't be bound anew"
+    return f"the driver of card {card.name} can't be rebound"
 
 
 def _opened(path: Path, card: str, stack: ExitStack, failed: str) -> int:

@@ -143,7 +143,7 @@ class Bed:
         return {each["reason"] for each in rows[device]["problems"]}
 
     def restore(self) -> None:
-        """Power the cards up again, and bind their driver anew."""
+        """Power the cards up again, and rebind their driver."""
         addresses = [f"0000:00:{number:02x}.0" for number in range(len(self.cards))]
         for address, card in zip(addresses, self.cards, strict=True):
             card.power_up()

@@ -33,6 +33,6 @@ def bed(request: pytest.FixtureRequest) -> Iterator[Bed]:
 
 @pytest.fixture
 def card(bed: Bed) -> Iterator[DflCard]:
-    """The first card of the bed; afterwards all are as after power-up, and bound anew."""
+    """The first card of the bed; afterwards all are as after power-up, and rebound."""
     yield bed.cards[0]
     bed.restore()

@@ -110,7 +110,7 @@ def test_a_card_that_its_driver_has_refused_is_bound_by_its_address(
     assert again in bed.accelbind("doctor", "--node", "--only", "node.devices").stdout
     card.power_up()
     done = bed.accelbind("fpga", "rebind", FIRST)
-    said = f"the driver of {FIRST} is bound anew: its ports are dfl-port.0\n"
+    said = f"the driver of {FIRST} is rebound: its ports are dfl-port.0\n"
     assert done == (0, said, "")
     assert (found(bed, 0), bed.accelbind("fpga", "list").stderr) == (WHOLE, "")
 

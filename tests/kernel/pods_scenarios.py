@@ -176,7 +176,7 @@ def test_a_claim_whose_programming_failed_is_prepared_without_a_person(
         eventually(lambda: len(cluster.published()) == 2, SECONDS)
 
 
-def test_a_region_with_another_name_since_its_driver_was_bound_anew_serves_the_next_pod(
+def test_a_region_with_another_name_since_its_driver_was_rebound_serves_the_next_pod(
     bed: Bed, cluster: Cluster
 ) -> None:
     bed.call("write", f"{PCI}/devices/{ADDRESSES[0]}/remove", "1")
@@ -239,7 +239,7 @@ def test_a_driver_unbound_under_a_running_container_takes_only_its_device(
         assert [afu(bed, each) for each in (number, 1 - number)] == [NLB0, NLB3]
 
 
-def test_a_card_is_withdrawn_before_its_driver_is_bound_anew(bed: Bed, cluster: Cluster) -> None:
+def test_a_card_is_withdrawn_before_its_driver_is_rebound(bed: Bed, cluster: Cluster) -> None:
     bed.call("shell", "mkdir -p /run/host && mount --rbind / /run/host")
     in_a_pod = ("--root", "/run/host")
     with cluster.serving("--mode", "af", "--scan-interval", "600", *in_a_pod):
@@ -257,7 +257,7 @@ def test_a_card_is_withdrawn_before_its_driver_is_bound_anew(bed: Bed, cluster: 
         assert (done.code, done.stderr) == (0, "")
         assert f"this node offers less meanwhile: {resource} (dfl-port." in done.stdout
         cluster.offers("dfl-port.0", "dfl-port.1")
-        assert "is about to be bound anew" in cluster.log()
+        assert "is about to be rebound" in cluster.log()
         cluster.create("p", container("c", resource, 2))
         cluster.runs("p")
         refused = cluster.command("fpga", "rebind", "region0")

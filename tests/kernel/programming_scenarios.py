@@ -67,9 +67,7 @@ def test_a_failure_is_explained_and_leaves_the_port_disabled(
     assert bed.reasons("dfl-port.0") == {"port-disabled"}
 
 
-def test_a_disabled_port_is_reported_until_its_driver_is_bound_anew(
-    bed: Bed, card: DflCard
-) -> None:
+def test_a_disabled_port_is_reported_until_its_driver_is_rebound(bed: Bed, card: DflCard) -> None:
     card.reconfiguration.refusal = Reconfiguration.CRC
     program(bed, NLB3)
     card.reconfiguration.refusal = 0
@@ -87,8 +85,8 @@ def test_a_disabled_port_is_reported_until_its_driver_is_bound_anew(
     done = rebind(bed)
     assert (done.code, done.stderr) == (0, "")
     first, *_, last = done.stdout.splitlines()
-    assert first.endswith("(0000:00:00.0) anew takes dfl-fme.0 and dfl-port.0 away for a moment")
-    assert last == "the driver of dfl-port.0 is bound anew: its ports are dfl-port.0"
+    assert first.endswith("(0000:00:00.0) takes dfl-fme.0 and dfl-port.0 away for a moment")
+    assert last == "the driver of dfl-port.0 is rebound: its ports are dfl-port.0"
     assert bed.reasons("dfl-port.0") == set()
     assert program(bed, NLB3).code == 0
     assert bed.call("read", AFU_ID) == NLB3
@@ -134,7 +132,7 @@ def test_a_port_that_acknowledges_no_reset_is_disabled_too(
     assert "accelbind fpga rebind dfl-port.0" in done.stderr
     assert "bitstream" not in done.stderr
     for text in (rebind(bed).stderr, bed.call("ensure", "dfl-port.0", f"/run/{NLB3}.gbs")):
-        assert "dfl-port.0 is still disabled after its driver was bound anew" in text
+        assert "dfl-port.0 is still disabled after its driver was rebound" in text
     assert card.reconfiguration.programmed == []
     card.power_up()
     assert bed.reasons("dfl-port.0") == {"port-disabled"}
@@ -142,7 +140,7 @@ def test_a_port_that_acknowledges_no_reset_is_disabled_too(
 
 @pytest.mark.usefixtures("card")
 @pytest.mark.parametrize("node", ["dfl-port.0", "dfl-fme.0"])
-def test_no_driver_is_bound_anew_while_a_part_of_its_card_is_open(bed: Bed, node: str) -> None:
+def test_no_driver_is_rebound_while_a_part_of_its_card_is_open(bed: Bed, node: str) -> None:
     held = bed.call("hold", f"/dev/{node}")
     try:
         done = rebind(bed, "region0")
@@ -155,7 +153,7 @@ def test_no_driver_is_bound_anew_while_a_part_of_its_card_is_open(bed: Bed, node
 
 
 @pytest.mark.usefixtures("card")
-def test_no_driver_is_bound_anew_while_the_holders_are_unknown(bed: Bed) -> None:
+def test_no_driver_is_rebound_while_the_holders_are_unknown(bed: Bed) -> None:
     done = bed.accelbind("fpga", "rebind", "region0", *STATE, *NO_KUBELET)
     assert done.code == 3
     assert "whether a container has a part of card region0 is unknown" in done.stderr
@@ -195,7 +193,7 @@ def test_a_released_port_is_not_programmed_and_comes_back(bed: Bed) -> None:
 
 
 @pytest.mark.usefixtures("card")
-def test_a_released_port_comes_back_when_the_driver_is_bound_anew(bed: Bed) -> None:
+def test_a_released_port_comes_back_when_the_driver_is_rebound(bed: Bed) -> None:
     release = ("fpga", "release", "dfl-fme.1", "--port", "0", *STATE)
     assert bed.accelbind(*release).code == 0
     assert "it is released already" in bed.accelbind(*release).stderr
@@ -221,7 +219,7 @@ def test_a_card_that_is_meant_for_another_driver_is_not_lost(bed: Bed) -> None:
     assert bed.reasons("dfl-port.0") == set()
 
 
-def test_a_start_binds_the_driver_anew_before_it_programs(bed: Bed, card: DflCard) -> None:
+def test_a_start_rebinds_the_driver_before_it_programs(bed: Bed, card: DflCard) -> None:
     card.reconfiguration.refusal = Reconfiguration.CRC
     program(bed, NLB3)
     file = f"/run/{NLB3}.gbs"
@@ -229,7 +227,7 @@ def test_a_start_binds_the_driver_anew_before_it_programs(bed: Bed, card: DflCar
     assert bed.call("read", AFU_ID) == BUSY
     card.reconfiguration.refusal = 0
     held = bed.call("hold", "/dev/dfl-fme.0")
-    assert "can't be bound anew: dfl-fme.0" in bed.call("ensure", "dfl-port.0", file)
+    assert "can't be rebound: dfl-fme.0" in bed.call("ensure", "dfl-port.0", file)
     bed.call("let_go", held)
     assert bed.call("ensure", "dfl-port.0", file) == "programmed"
     assert bed.call("ensure", "dfl-port.0", file) == "there already"

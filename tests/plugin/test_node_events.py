@@ -19,6 +19,7 @@ from services.node.ledger import RECOVERING, Ledger
 from services.node.metrics import NodeMetrics
 from services.node.reading import report
 from services.node.repairs import Attempt, Tried
+from services.process.errors import KubeletAbsent, KubeletError
 from services.process.problem import Problem
 from tests.services.node.support import Recorder
 
@@ -107,7 +108,7 @@ def found(before: Ledger, now: Ledger) -> list[str]:
             tried(CLEARING, FAILED),
             "warning: errors of port.0: errors not cleared, ErrorsNotCleared",
         ),
-        ([], tried(ENABLING, DONE), "warning: port.0: driver bound anew"),
+        ([], tried(ENABLING, DONE), "warning: port.0: driver rebound"),
         ([], tried(ENABLING, FAILED), "warning: port.0: a disabled port stays disabled"),
         ([], tried(ENABLING, Tried("port.0")), ""),
     ],
@@ -156,9 +157,9 @@ def test_a_change_is_logged_and_is_an_event_if_it_has_a_reason(
 
 @pytest.mark.parametrize(
     ("trouble", "after"),
-    [("the kubelet does not accept it", FAILURES), ("nothing answers on k", ABSENCES)],
+    [(KubeletError("refused"), FAILURES), (KubeletAbsent("away"), ABSENCES)],
 )
-def test_registrations_are_told_once_they_keep_failing(trouble: str, after: int) -> None:
+def test_registrations_are_told_once_they_keep_failing(trouble: KubeletError, after: int) -> None:
     recorder = Recorder()
     registry = CollectorRegistry()
     files = KeptFiles(NodeMetrics(registry).files)
@@ -166,7 +167,7 @@ def test_registrations_are_told_once_they_keep_failing(trouble: str, after: int)
     for _ in range(after - 1):
         reports.attempted(RESOURCE, trouble)
     assert recorder.records == []
-    for error in (*[trouble] * 5, "", ""):
+    for error in (*[trouble] * 5, None, None):
         reports.attempted(RESOURCE, error)
     assert [(each.subject, each.reason, each.warning) for each in recorder.records] == [
         (RESOURCE, "RegistrationFailed", True),

@@ -179,7 +179,7 @@ def test_a_draft_for_a_device_with_several_nodes_lists_them(tree: DeviceTree) ->
         tree.entry(f"{folder}/1-6:1.0", "video4linux", f"video{number}", f"81:{number}")
     tree.entry(f"{folder}/1-6:1.2", "usbmisc", "hiddev0", "180:96", "usb/hiddev0")
     _, out, _ = suggest(tree, "1-6")
-    assert "  each: device    # node: video0 and video1 are devices of their own\n" in out
+    assert "  each: device    # node: video0 and video1 are separate devices\n" in out
     assert parse(yaml.safe_load(out)).spec.nodes == (NodeSource(class_="video4linux"),)
 
 

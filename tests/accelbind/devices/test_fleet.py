@@ -214,7 +214,7 @@ async def test_without_the_right_to_list_claims_it_is_unknown_what_is_free(
 
 async def test_a_node_that_does_not_exist_is_named(api: ApiServerStandIn, nodes: Processes) -> None:
     done = await asked(api, nodes, "--node", "n1", "--node", "n77")
-    assert done.stderr == "warning: node n77 has nothing to do with accelbind\n"
+    assert done.stderr == "warning: node n77 neither runs accelbind nor has its devices\n"
     assert "1 node, 2 devices" in done.stdout
 
 

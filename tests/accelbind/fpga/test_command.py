@@ -132,7 +132,7 @@ def test_a_rebind_says_first_what_it_interrupts_and_is_refused_with_virtual_func
     rebind = ("rebind", "region0", "--pod-logs-dir", rack.root / "logs")
     code, out, err = fpga(rack, *rebind)
     away, *who = out.splitlines()
-    assert away.startswith(f"binding the driver of card region0 ({address}) anew takes ")
+    assert away.startswith(f"rebinding the driver of card region0 ({address}) takes ")
     assert away.endswith(" dfl-fme.0, dfl-port.0 and dfl-port.1 away for a moment")
     assert who == ["who has a part of the card: container c of pod ns/p"]
     assert (code, "a part of card region0 is held by container c of pod ns/p" in err) == (3, True)

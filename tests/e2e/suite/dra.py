@@ -1,4 +1,4 @@
-"""The DRA driver in the place of the plugin: pods of today, templates, health, restarts."""
+"""The DRA driver in the place of the plugin: resources, templates, health, restarts."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -244,15 +244,18 @@ def test_a_card_that_was_never_read_in_peace_is_not_offered() -> None:
         ledger = step(ledger, reading(with_afu(NLB0), busy=WORKED_ON), now)
         failure = cards_of(ledger)[0].failure
         assert failure is not None
-        assert failure.code == HUNG_IN_DRIVER
+        assert failure.code == "card-busy"
     assert cards_of(step(ledger, reading(with_afu(NLB0)), 3)) == (with_afu(NLB0),)
 
 
-def test_a_card_that_is_about_to_be_taken_away_is_unhealthy() -> None:
-    first, found = step(Ledger(), reading(with_afu(NLB0)), 0), reading(with_afu(NLB0))
-    (device,) = step(first, replace(found, leaving=frozenset({card(0).address})), 1).offer.devices()
+def test_a_card_whose_driver_is_rebound_is_unhealthy() -> None:
+    found = replace(reading(with_afu(NLB0)), rebinding=frozenset({card(0).lock}))
+    (device,) = step(step(Ledger(), reading(with_afu(NLB0)), 0), found, 1).offer.devices()
     assert [each.code for each in device.reasons] == ["card-leaving"]
     assert device.resource
+    back = cards_of(step(Ledger(), replace(found, busy=WORKED_ON), 1))[0].failure
+    assert back is not None
+    assert back.code == "card-leaving"
 
 
 # Ports that can't be used in a mode

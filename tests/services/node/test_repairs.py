@@ -152,7 +152,7 @@ def test_no_port_is_cleared_twice_of_a_value_while_nobody_has_it_nor_ever_while_
     assert len({(place, name) for place, name, _ in node.tried}) <= 3
 
 
-def test_a_card_with_a_disabled_port_is_bound_anew_once_each_time_while_nobody_has_a_part() -> None:
+def test_a_card_with_a_disabled_port_is_rebound_once_each_time_while_nobody_has_a_part() -> None:
     node = Node()
 
     def enabled(*problems: Problem, allocated: Collection[str] = ()) -> list[str]:

@@ -122,18 +122,16 @@ def test_a_card_has_one_lock_and_who_waits_in_vain_is_told(host: HostState, tmp_
         pass
 
 
-def test_a_card_that_is_taken_away_is_announced_while_it_is_locked(
-    host: HostState, tmp_path: Path
-) -> None:
-    assert HostState(tmp_path / "none").leaving_cards() == frozenset()
+def test_a_rebind_is_announced_while_the_card_is_locked(host: HostState, tmp_path: Path) -> None:
+    assert HostState(tmp_path / "none").rebinding_cards() == frozenset()
     with (
-        host.lock_card("0000:5e:00.0", seconds=0, takes_away=True),
+        host.lock_card("0000:5e:00.0", seconds=0, rebinding=True),
         host.lock_card("d", seconds=0),
     ):
-        assert host.leaving_cards() == {"0000:5e:00.0"}
-    assert host.leaving_cards() == frozenset()
+        assert host.rebinding_cards() == {"0000:5e:00.0"}
+    assert host.rebinding_cards() == frozenset()
     with host.lock_card("0000:5e:00.0", seconds=0):
-        assert host.leaving_cards() == frozenset()
+        assert host.rebinding_cards() == frozenset()
 
 
 def test_a_folder_that_can_not_be_used_says_what_to_do(tmp_path: Path) -> None:
