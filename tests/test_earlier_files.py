@@ -8,6 +8,7 @@ import pytest
 
 from plugin.dra.book import ClaimBook
 from services.bitstreams.model import UserClock
+from services.devices.cdi import NOTE
 from services.devices.model import PluginMode
 from services.node.last_mode import last_mode
 from services.programming.host_state import PortRecord, PortRecords
@@ -62,8 +63,9 @@ def test_a_claim_that_an_earlier_version_prepared_is_known(
     assert now | before == now
     # CDI files have it too, as a note.
     book.remove(CLAIM)
-    assert book.restore(CLAIM, content)
-    assert book.find(CLAIM) == entry
+    file = json.dumps({"annotations": {NOTE: content}})
+    assert book.restore(CLAIM, file)
+    assert book.find(CLAIM) == msgspec.structs.replace(entry, file=file)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ there is none of it. Files of another boot don't count.
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +21,7 @@ import msgspec
 from plugin.dra.claims import ClaimRef
 from plugin.dra.wants import Part, Want, held
 from services.containers.holders import Holder, HolderReader, Holders
+from services.devices.cdi import read_claim_file
 from services.devices.dra import DraDevice
 from services.devices.model import REPLICA
 from services.kubelet.values import CheckpointEntry
@@ -55,15 +55,14 @@ class ClaimEntry(msgspec.Struct, frozen=True):
     pod_claim: str | None = None
     """As in `AllocatedClaim`; None if an older version has written it: it has no metadata."""
     nodes: tuple[str, ...] = ()
-    """Paths on the host of the device nodes that its CDI file names, or has named; none if an older
-    version has committed it and they have not changed since."""
+    """Paths on the host of the device nodes that its CDI file has named before."""
 
     @property
     def note(self) -> str:
         """The entry once it is committed as text, for `ClaimBook.restore`."""
         # What may change as long as the claim is prepared would change the file that has the note.
         noted = msgspec.structs.replace(
-            self, is_committed=True, file=None, pods=(), is_leftover=False, nodes=()
+            self, is_committed=True, file=None, pods=(), is_leftover=False
         )
         return msgspec.json.encode(noted).decode()
 
@@ -75,13 +74,15 @@ class ClaimEntry(msgspec.Struct, frozen=True):
         """Each device that it has, as a whole or in part."""
         return held(self.wants)
 
-    def given(self) -> Iterator[CheckpointEntry]:
-        """The nodes that its containers were given, as if the kubelet had noted them."""
-        ids: dict[str, set[str]] = {}
-        for part in self.held() if self.nodes else ():
-            ids.setdefault(part.resource, set()).add(part.id)
-        for resource, of_resource in ids.items():
-            yield CheckpointEntry("", "", resource, frozenset(of_resource), self.nodes)
+    def given_nodes(self) -> frozenset[str]:
+        """Paths on the host of the device nodes that its containers may have."""
+        file = read_claim_file(self.file or "")
+        return frozenset((*self.nodes, *(each.on_host for each in (file.nodes if file else ()))))
+
+    def given(self) -> CheckpointEntry:
+        """The same as if the kubelet had noted it, with the names of its devices."""
+        names = frozenset(part.device for part in self.held())
+        return CheckpointEntry("", str(self.claim), "", names, tuple(sorted(self.given_nodes())))
 
 
 def is_uid(text: str) -> bool:
@@ -127,7 +128,9 @@ class ClaimBook:
         pod_claim: str | None = None,
     ) -> ClaimEntry:
         """Reserve the devices of a claim; the caller has made sure that nobody has them."""
-        entry = ClaimEntry(claim, self._boot, wants, pods=pods, pod_claim=pod_claim)
+        before = self.find(claim.uid)
+        nodes = tuple(sorted(before.given_nodes())) if before else ()
+        entry = ClaimEntry(claim, self._boot, wants, pods=pods, pod_claim=pod_claim, nodes=nodes)
         self._write(entry)
         return entry
 
@@ -150,19 +153,20 @@ class ClaimBook:
         if noted != entry:
             self._write(noted)
 
-    def restore(self, uid: str, note: str) -> bool:
-        """Write the entry of a claim again if a note of this boot has it.
+    def restore(self, uid: str, file: str) -> bool:
+        """Write the entry of a claim again if a note of this boot in its CDI file has it.
 
         Raises:
             HardwareError: It can't be written.
         """
+        found = read_claim_file(file)
         try:
-            entry = msgspec.json.decode(note, type=ClaimEntry)
+            entry = msgspec.json.decode(found.note if found else "", type=ClaimEntry)
         except UNREADABLE:
             return False
         if (entry.claim.uid, entry.boot) != (uid, self._boot):
             return False
-        self._write(entry)
+        self._write(msgspec.structs.replace(entry, file=file))
         return True
 
     def remove(self, uid: str) -> None:
@@ -326,8 +330,7 @@ class ClaimHolders:
     @property
     def entries(self) -> frozenset[CheckpointEntry]:
         """As `HolderReader` says; those of claims too."""
-        of_claims = chain.from_iterable(each.given() for each in self._book.entries())
-        return self._plugin.entries.union(of_claims)
+        return self._plugin.entries.union(each.given() for each in self._book.entries())
 
     async def read(self) -> Holders:
         """As `HolderReader` says."""

@@ -9,7 +9,6 @@ import json
 import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -18,23 +17,22 @@ import msgspec
 from plugin.dra.book import ClaimEntry, is_uid
 from plugin.dra.claims import ClaimRef
 from plugin.dra.slices import typed_attributes
-from plugin.dra.wants import Kind, Want, require_present
+from plugin.dra.wants import Kind, Want, require_free, require_present
 from plugin.settings import PluginSettings
 from services.devices.allocation import allocate
-from services.devices.cdi import NOTE, ClaimDevice, claim_file, describe_claim
+from services.devices.cdi import ClaimDevice, claim_file, describe_claim, read_claim_file
 from services.devices.cdi_files import CdiFolder
 from services.devices.dra import DRIVER, DraDevice
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.held import is_number, whole_id
 from services.devices.model import Device, DeviceNode
-from services.devices.nodes import VFIO
+from services.devices.nodes import VFIO, exclusive_nodes
 from services.names import resource_variable
 from services.node.node_check import require_numbers
 from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError, NotAllowed
 from services.process.files import open_regular
-from services.process.json import UNREADABLE
 from services.process.text import listing
 
 WRITE_SECONDS: Final = 5.0
@@ -84,14 +82,20 @@ class CdiClaimFiles:
 
         Raises:
             ExternalFailure: A device is gone.
+            DeviceBusy: Others have a device's node.
             NotAllowed: Another device has a device's node now.
         """
         uid, mounts = entry.claim.uid, self._mounts(entry)
-        given = given_to(uid, entry.wants, self._state.ledger.by_name, mounts)
+        devices = self._state.ledger.by_name
+        given = given_to(uid, entry.wants, devices, mounts)
+        require_free(entry.wants, devices)
         require_numbers(self._root, (node for each in given for node in each.edits.nodes))
         edits = [each.edits for each in given]
+        nodes = {node.host_path(self._host_root) for each in edits for node in each.nodes}
+        # What an earlier file named counts on, since containers may run.
+        entry = msgspec.structs.replace(entry, nodes=tuple(sorted(entry.given_nodes() - nodes)))
         file = describe_claim(edits, host_root=self._host_root, note=entry.note).decode()
-        return given, with_file(entry, file)
+        return given, msgspec.structs.replace(entry, file=file)
 
     def _mounts(self, entry: ClaimEntry) -> dict[str, tuple[str, str]]:
         """The files of metadata by request: their paths on the host and in the container."""
@@ -119,8 +123,8 @@ class CdiClaimFiles:
 
     def require_own(self, file: str, wants: Sequence[Want]) -> None:
         """Raise `NotAllowed` if the file of a claim names a node that another device has now."""
-        nodes = _nodes_in(file) or ()
-        places = {each.place(self._host_root) for each in nodes}
+        named = read_claim_file(file)
+        places = {each.place(self._host_root) for each in named.nodes} if named else set[str]()
         foreign = places & foreign_nodes(wants, self._state.ledger.by_name)
         numbers = {each for want in wants for claims in want.claims for each in claims}
         if any(map(is_number, numbers)):
@@ -177,15 +181,15 @@ class CdiClaimFiles:
             HardwareError: The folder hangs.
         """
         content = await self._call(lambda: _read(self.path(uid)))
-        return "" if _nodes_in(content) is None else content.decode(errors="replace")
+        return content.decode(errors="replace") if read_claim_file(content) else ""
 
-    async def notes(self, known: Collection[str]) -> dict[str, str]:
-        """The notes in files of other claims than these, by UID.
+    async def others(self, known: Collection[str]) -> dict[str, str]:
+        """The files of other claims than these, by UID.
 
         Raises:
             HardwareError: The folder hangs.
         """
-        return await self._call(lambda: _notes(self._folder, known))
+        return await self._call(lambda: _others(self._folder, known))
 
     def path(self, uid: str) -> Path:
         """The file of a claim."""
@@ -198,35 +202,6 @@ class CdiClaimFiles:
             timeout=WRITE_SECONDS,
             what=f"reading and writing CDI files below {self._folder}",
         )
-
-
-class _Node(msgspec.Struct, rename="camel"):
-    path: str
-    host_path: str = ""
-
-    @property
-    def name(self) -> str:
-        """Its path below `/dev` in the container."""
-        return self.path.removeprefix("/dev/")
-
-    def place(self, host_root: str) -> str:
-        """Its path below the host's `/dev`; in files of another root, that in the container."""
-        dev = f"{host_root.rstrip('/')}/dev/"
-        is_below = self.host_path.startswith(dev)
-        return self.host_path.removeprefix(dev) if is_below else self.name
-
-
-class _Edits(msgspec.Struct, rename="camel"):
-    device_nodes: tuple[_Node, ...] = ()
-
-
-class _Entry(msgspec.Struct, rename="camel"):
-    container_edits: _Edits
-
-
-class _File(msgspec.Struct):
-    devices: tuple[_Entry, ...] = ()
-    annotations: dict[str, str] = {}
 
 
 def remove_files(folder: Path, metadata: Path, uid: str) -> None:
@@ -257,16 +232,14 @@ def _keep(path: Path, content: bytes) -> str:
     return done.found
 
 
-def _notes(folder: Path, known: Collection[str]) -> dict[str, str]:
-    notes = {}
+def _others(folder: Path, known: Collection[str]) -> dict[str, str]:
+    others = {}
     with contextlib.suppress(OSError):
         for path in sorted(folder.glob(claim_file("*"))):
             uid = path.name[len(claim_file("*").partition("*")[0]) : -len(path.suffix)]
             if uid not in known and is_uid(uid):
-                with contextlib.suppress(*UNREADABLE):
-                    file = msgspec.json.decode(_read(path), type=_File)
-                    notes[uid] = file.annotations.get(NOTE, "")
-    return notes
+                others[uid] = _read(path).decode(errors="replace")
+    return others
 
 
 def _read(path: Path) -> bytes:
@@ -275,24 +248,6 @@ def _read(path: Path) -> bytes:
             return file.read(_MAX_BYTES)
     except OSError:
         return b""
-
-
-def _nodes_in(content: bytes | str) -> tuple[_Node, ...] | None:
-    """The nodes in a file; None if it is none."""
-    try:
-        found = msgspec.json.decode(content, type=_File)
-    except UNREADABLE:
-        return None
-    return tuple(node for each in found.devices for node in each.container_edits.device_nodes)
-
-
-def with_file(entry: ClaimEntry, file: str) -> ClaimEntry:
-    """An entry with a CDI file; what an earlier one named counts on, since containers may run."""
-    if file == entry.file:
-        return entry
-    named = chain.from_iterable(_nodes_in(each) or () for each in (entry.file or "", file))
-    nodes = {each.host_path or each.path for each in named}
-    return msgspec.structs.replace(entry, file=file, nodes=tuple(sorted({*entry.nodes, *nodes})))
 
 
 def foreign_nodes(wants: Sequence[Want], devices: Mapping[str, DraDevice]) -> frozenset[str]:
@@ -304,8 +259,7 @@ def foreign_nodes(wants: Sequence[Want], devices: Mapping[str, DraDevice]) -> fr
         for name, each in devices.items()
         # The name of a device type may have changed; an FPGA's name is its place.
         if name not in names and not (each.device.type and whole_id(each.device.id) in own)
-        for node in each.device.nodes
-        if node.number != VFIO
+        for node in exclusive_nodes(each.device)
         for place in (node.name, node.place)
     )
 

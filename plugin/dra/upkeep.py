@@ -8,6 +8,7 @@ and only the file says what they get. So after each scan, and before the kubelet
 
     devices of the claim           its file
     healthy                        as it would be written today
+    one's node others still have   as it was written last, unless it names another device's node
     away or unhealthy              as it was written last, unless it names another device's node
     one's node is another's now    absent
 """
@@ -104,7 +105,7 @@ class ClaimUpkeep:
         """Restore entries that are lost or can't be read, from the files of their claims."""
         # The file of a claim is written after its entry and removed before it.
         errors, known = [], [each.claim.uid for each in self._book.entries()]
-        for uid, note in (await self._files.notes(known)).items():
+        for uid, file in (await self._files.others(known)).items():
             if self._preparation.is_worked_on(uid):
                 continue
             async with self._preparation.lock(uid):
@@ -115,7 +116,7 @@ class ClaimUpkeep:
                 except HardwareError:
                     found = "it can't be read"
                 try:
-                    if self._book.restore(uid, note):
+                    if self._book.restore(uid, file):
                         self._kept.restored(Kept.CLAIM, self._book.path(uid), found)
                 except AccelbindError as error:
                     errors.append(str(error))
@@ -123,25 +124,27 @@ class ClaimUpkeep:
 
     async def _promise(self, entry: ClaimEntry) -> _Promise:
         """The files that a committed claim is to have now."""
+        noted, file = entry, entry.file
+        if file is None:
+            file = await self._files.read(entry.claim.uid)
+            entry = msgspec.structs.replace(entry, file=file)
         devices = self._state.ledger.by_name
         try:
             # A driver that is loaded again may number its devices otherwise.
             now = msgspec.structs.replace(entry, wants=located(entry.wants, devices))
-            promise = _Promise(entry, self._files.describe(now)[1])
+            promise = _Promise(noted, self._files.describe(now)[1])
             if promise.is_new:
                 # An unhealthy device may lack a node or a variable for a while.
                 require_healthy(now.wants, devices)
         except AccelbindError as error:
-            why, file = str(error), entry.file
+            why = str(error)
         else:
             return promise
-        if file is None:
-            file = await self._files.read(entry.claim.uid)
         try:
             self._files.require_own(file, entry.wants)
         except NotAllowed as other:
             file, why = "", f"{why}; {other}"
-        return _Promise(entry, msgspec.structs.replace(entry, file=file), why)
+        return _Promise(noted, msgspec.structs.replace(entry, file=file), why)
 
     async def _keep(self, promise: _Promise) -> str:
         """Keep the files of a claim and its entry; return why they can't be kept, if so."""

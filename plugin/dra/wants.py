@@ -165,14 +165,10 @@ def require_present(
 
 
 def require_healthy(wants: Iterable[Want], devices: Mapping[str, DraDevice]) -> None:
-    """Raise `ExternalFailure` if a device of a claim is unhealthy, unless it only watches it.
-
-    A device of which others have a node is as it should be.
-    """
+    """Raise `ExternalFailure` if a device of a claim is unhealthy, unless it only watches it."""
     for want in wants:
         for name in want.devices if want.kind is not Kind.ADMIN else ():
-            reasons = [each for each in devices[name].device.reasons if each.code != HELD]
-            if reasons:
+            if reasons := devices[name].device.reasons:
                 raise ExternalFailure(
                     f"{want.who} has {plain(name)}, which is unhealthy: {reasons[0].text}"
                 )
@@ -184,6 +180,13 @@ def withheld(names: Iterable[str], devices: Mapping[str, DraDevice]) -> dict[str
         (name, each) for name in names if name in devices for each in devices[name].device.reasons
     )
     return {name: each.text for name, each in reasons if each.code == HELD}
+
+
+def require_free(wants: Iterable[Want], devices: Mapping[str, DraDevice]) -> None:
+    """Raise `DeviceBusy` if containers of others have a node of a device of a claim."""
+    busy = withheld((part.device for part in held(wants)), devices)
+    if busy:
+        raise DeviceBusy(listing([f"{plain(name)}: {why}" for name, why in sorted(busy.items())]))
 
 
 def require_unchanged(wants: Iterable[Want], claim: AllocatedClaim) -> None:

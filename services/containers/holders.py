@@ -11,6 +11,7 @@ from collections.abc import Container, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
+from services.devices.dra import name_of
 from services.devices.held import HELD
 from services.devices.model import Device
 from services.devices.nodes import exclusive_paths
@@ -138,8 +139,8 @@ Several use a device in turn, as an init container and those after it do.
 """
 
 
-HeldNodes = Mapping[str, tuple[Problem, ...]]
-"""Why devices must not be given to others, by id."""
+HeldNodes = Mapping[tuple[str, str], tuple[Problem, ...]]
+"""Why devices must not be given to others, by resource and id."""
 
 
 def held_by_pods(holders: Holders) -> frozenset[tuple[str, str]]:
@@ -216,23 +217,27 @@ def held_by_node(
     """The devices of which a container has a node that it was given with another device.
 
     Entries without nodes (the kubelet's answer can't be read, or has CDI names only) don't count.
+    Those without a pod are of claims (`plugin.dra.book.ClaimEntry.given`).
     """
     # A container keeps its nodes while it runs, and the kubelet gives it the same paths again at
     # its next start, whatever the kernel calls its devices by then.
     known = {(each.resource, each.id): each for each in devices if each.resource}
+    # A claim has a device as another resource perhaps, and ids follow when a card is renumbered.
+    named = {name_of(each): key for key, each in known.items()}
     given: dict[str, dict[frozenset[Hashable], _User]] = {}
     rightly: set[tuple[str, str, str]] = set()
     for entry in entries:
-        keys = {(entry.resource, each) for each in entry.device_ids}
-        if not entry.pod_uid:  # a claim, which may have a device as another resource
-            keys = {key for key in known if key[1] in entry.device_ids}
+        if entry.pod_uid:
+            keys = {(entry.resource, each) for each in entry.device_ids}
+        else:
+            keys = {named[each] for each in entry.device_ids if each in named}
         own = frozenset(known[each].replica_key for each in keys & known.keys())
         user = _user(entry, holders)
         for path in entry.nodes or ():
             users = given.setdefault(path, {})
             users[own] = min(user, users.get(own, user))  # one of those that share a device
             rightly.update((path, *each) for each in keys)
-    found: dict[str, tuple[Problem, ...]] = {}
+    found: dict[tuple[str, str], tuple[Problem, ...]] = {}
     for (resource, key), device in known.items():
         others = [
             (path, user)
@@ -243,16 +248,18 @@ def held_by_node(
             if device.replica_key not in own
         ]
         if others:
-            found.setdefault(key, (_held(*min(others)),))
+            found[resource, key] = (_held(*min(others)),)
     return found
 
 
 _User: TypeAlias = tuple[str, tuple[str, ...], str]
-"""A container, the ids of its devices, and their resource."""
+"""A container, the ids of its devices, and their resource; of a claim, the devices' names."""
 
 
 def _user(entry: CheckpointEntry, holders: Holders) -> _User:
     ids = tuple(sorted(entry.device_ids))
+    if not entry.pod_uid:
+        return entry.container, ids, ""
     every = (each for key in ids for each in holders.get((entry.resource, key), ()))
     named = [each for each in every if each.container == entry.container]
     return str(min(named, default=Holder("", "", entry.container))), ids, entry.resource
@@ -261,7 +268,7 @@ def _user(entry: CheckpointEntry, holders: Holders) -> _User:
 def _held(path: str, user: _User) -> Problem:
     who, keys, resource = user
     ids = listing([*map(plain, keys)], most=8)
-    text = f"{plain(who, 300)} was given {plain(path)} for {ids} of {resource}"
+    text = f"{plain(who, 300)} was given {plain(path)} for {ids}{resource and f' of {resource}'}"
     return Problem(HELD, f"{text}, and now it is this device's: delete the pod")
 
 

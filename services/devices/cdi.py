@@ -11,9 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from services.devices.model import Device, DeviceNode
 from services.devices.nodes import is_name
 from services.process.errors import InvalidName
+from services.process.json import UNREADABLE
 from services.process.problem import Problem
 
 CDI_VERSION = "0.5.0"  # the first one with `hostPath`
@@ -150,6 +153,57 @@ def describe_claim(
     if not note:
         return _file(CLAIM_KIND, entries)
     return _file(CLAIM_KIND, entries, cdiVersion=NOTE_VERSION, annotations={NOTE: note})
+
+
+class NamedNode(msgspec.Struct, rename="camel"):
+    """A device node in the file of a claim."""
+
+    path: str
+    host_path: str = ""
+
+    @property
+    def on_host(self) -> str:
+        """Its path on the host."""
+        return self.host_path or self.path
+
+    def place(self, host_root: str) -> str:
+        """Its path below the host's `/dev`; in files of another root, that in the container."""
+        dev = f"{host_root.rstrip('/')}/dev/"
+        is_below = self.host_path.startswith(dev)
+        return self.host_path.removeprefix(dev) if is_below else self.path.removeprefix("/dev/")
+
+
+class _Edits(msgspec.Struct, rename="camel"):
+    device_nodes: tuple[NamedNode, ...] = ()
+
+
+class _Entry(msgspec.Struct, rename="camel"):
+    container_edits: _Edits
+
+
+class ClaimFile(msgspec.Struct):
+    """What we read again of the file of a claim."""
+
+    devices: tuple[_Entry, ...] = ()
+    annotations: dict[str, str] = {}
+
+    @property
+    def nodes(self) -> tuple[NamedNode, ...]:
+        """The nodes that it names."""
+        return tuple(node for each in self.devices for node in each.container_edits.device_nodes)
+
+    @property
+    def note(self) -> str:
+        """The note of its writer."""
+        return self.annotations.get(NOTE, "")
+
+
+def read_claim_file(content: bytes | str) -> ClaimFile | None:
+    """The file of a claim; None if it is none that a runtime could use."""
+    try:
+        return msgspec.json.decode(content, type=ClaimFile)
+    except UNREADABLE:
+        return None
 
 
 def _file(kind: str, entries: list[dict[str, Any]], **more: object) -> bytes:

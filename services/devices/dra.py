@@ -68,15 +68,19 @@ def dra_devices(
     by_name: dict[str, DraDevice] = {}
     for device in advertised.devices():
         if device.type:
-            name, attributes = dra_name(device.type, device.id), _of_type(device)
+            attributes = _of_type(device)
         else:
-            name = fpga_name(device.place)
             attributes = _of_fpga(device, cards.get(device.card), programmed)
             attributes["programmable"] = programmable
-        made = DraDevice(name, device, {key: _fitting(attributes[key]) for key in attributes})
+        name, fitting = name_of(device), {key: _fitting(attributes[key]) for key in attributes}
         # A pool in which a name is twice is not used at all. `merge` has said so of the second one.
-        by_name.setdefault(name, made)
+        by_name.setdefault(name, DraDevice(name, device, fitting))
     return tuple(by_name[name] for name in sorted(by_name))
+
+
+def name_of(device: Device) -> str:
+    """The name of a device in DRA."""
+    return dra_name(device.type, device.id) if device.type else fpga_name(device.place)
 
 
 def fpga_name(place: str) -> str:

@@ -253,10 +253,16 @@ def described_node(uevent: str) -> tuple[str, Number | None]:
     return fields.get("DEVNAME", "").removeprefix("/dev/"), number
 
 
+def exclusive_nodes(device: Device) -> tuple[DeviceNode, ...]:
+    """The nodes that no container without the device may have."""
+    # A region is called after its engine, and who has that can program it.
+    engine = () if device.type else (DeviceNode(device.id),)
+    return *(each for each in device.nodes if each.number != VFIO), *engine
+
+
 def exclusive_paths(device: Device, host_root: str) -> frozenset[str]:
-    """The paths on the host of the nodes that no container without the device may have."""
-    own = (each for each in device.nodes if each.number != VFIO)
-    return frozenset[str]().union(*(each.host_paths(host_root) for each in own))
+    """The paths of these on the host."""
+    return frozenset[str]().union(*(each.host_paths(host_root) for each in exclusive_nodes(device)))
 
 
 def check_node(

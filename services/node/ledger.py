@@ -384,9 +384,8 @@ def _merge(
     """Each device once, and none that two claim."""
     claimants = _claimants(devices)
     current = {(device.resource, device.id) for device in devices}
-    resources: dict[str, dict[str, Device]] = {}
+    resources, names = dict[str, dict[str, Device]](), set[str]()
     not_offered: dict[tuple[str, str], Device] = {}
-    names: set[str] = set()
     for device in devices:
         problem = _conflict(device, claimants) if device.resource else None
         # An id and a name in DRA are each one device's.
@@ -398,7 +397,8 @@ def _merge(
             device = replace(device, resource="", reasons=(problem,))  # noqa: PLW2901 - the same
         if device.resource:
             names |= own
-            more = [*_held_otherwise(device, held, current)] or [*nodes.get(device.id, ())]
+            others = nodes.get((device.resource, device.id), ())
+            more = [*_held_otherwise(device, held, current)] or [*others]
             more += [problems[device.id]] if device.id in problems else []
             if more:
                 device = replace(device, reasons=(*device.reasons, *more))  # noqa: PLW2901

@@ -19,13 +19,7 @@ from services.devices.resources import AdvertisedResources
 from services.kube.events import EventRecord
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet.checkpoint import KubeletFiles
-from services.names import (
-    DOMAIN,
-    FUNCTION_PREFIX,
-    REGION_PREFIX,
-    UNIT_RESOURCE,
-    function_name,
-)
+from services.names import DOMAIN, FUNCTION_PREFIX, REGION_PREFIX, UNIT_RESOURCE, function_name
 from services.node.ledger import RECOVERING
 from services.node.node_check import require_numbers
 from services.process.blocking import BlockingCalls

@@ -52,21 +52,20 @@ def test_a_device_with_another_name_is_still_the_claims(
     assert book.renamed(devices).keys() == others - {"nec-1"}
 
 
-def test_who_watches_a_device_has_it_not(book: ClaimBook) -> None:
-    book.reserve(of("a"), (msgspec.structs.replace(WANT, kind=Kind.ADMIN),))
-    assert (book.others("b", {"d": 0}, {}), book.holders({})) == ({}, {})
-
-
 @pytest.mark.parametrize("uid", ["", "../a", "a/b", "a" * 65, ".a"])
 def test_other_texts_than_uids_have_no_file(book: ClaimBook, uid: str) -> None:
     with pytest.raises(NotAllowed, match="is not the UID of a claim"):
         book.remove(uid)
 
 
-def test_scans_know_a_device_by_its_own_resource(book: ClaimBook) -> None:
+def test_scans_know_who_has_a_device_by_its_own_resource(book: ClaimBook) -> None:
+    book.reserve(of("watches"), (msgspec.structs.replace(WANT, kind=Kind.ADMIN),))
+    assert (book.others("b", {"d": 0}, {}), book.holders({})) == ({}, {})
     alias = "deviceclass.resource.kubernetes.io/d"
-    book.reserve(of("a"), (msgspec.structs.replace(WANT, resource=alias),))
-    assert [*book.holders({})] == [(D, "1")]
+    of_another = msgspec.structs.replace(WANT, devices=("e",), own="example.com/e")
+    entry = book.reserve(of("a"), (msgspec.structs.replace(WANT, resource=alias), of_another))
+    assert [*book.holders({})] == [(D, "1"), ("example.com/e", "1")]
+    assert entry.given().device_ids == {"d", "e"}  # together: a container may have both
 
 
 def test_nothing_is_free_while_a_claim_cannot_be_read(book: ClaimBook) -> None:

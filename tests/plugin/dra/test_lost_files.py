@@ -155,6 +155,19 @@ async def test_a_file_never_names_the_node_of_another_device(node: Node) -> None
         assert not preparing.done()
         await node.bed.unprepare(engine)
         await preparing
+        # Nor do two claims get each other's nodes: the first has its own once the second has ended.
+        await node.bed.ready(engine)
+        node.tree.node(entry, "ve0", "238:0")
+        node.tree.node(f"{other}/ve/ve1", "ve3", "238:3")
+        await eventually_async(lambda: not path.exists() and not node.path(waits).exists())
+        assert "claim ns/other was given" in await node.bed.refused(engine)
+        await node.bed.unprepare(waits)
+        await eventually_async(lambda: b"/dev/ve0" in (written(path) or (b"",))[0])
+        earlier, book = (f"{node.bed.rack.root}/dev/ve3",), parts(dra).book
+        await eventually_async(lambda: book.entries()[0].nodes == earlier)
+        noted = book.entries()
+        (node.bed.folder / "state/claims/uid-of-engine.json").unlink()
+        await eventually_async(lambda: book.entries() == noted)
 
 
 async def test_claims_of_older_versions_get_their_files_back_from_their_devices(node: Node) -> None:

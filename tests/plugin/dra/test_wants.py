@@ -9,13 +9,7 @@ import pytest
 
 from plugin.dra.claims import ClaimRef, read_claim
 from plugin.dra.preparation import require_regions
-from plugin.dra.wants import (
-    Kind,
-    MappingsNeeded,
-    Want,
-    decide,
-    require_healthy,
-)
+from plugin.dra.wants import Kind, MappingsNeeded, Want, decide, require_healthy
 from services.containers.permission import Enforce
 from services.containers.wanted import confirm_pod
 from services.devices.dra import DraDevice

@@ -2,13 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from services.devices.held import (
-    HELD,
-    card_resources,
-    held_functions,
-    held_parts,
-    port_resources,
-)
+from services.devices.held import HELD, card_resources, held_functions, held_parts, port_resources
 from services.devices.model import Card, Device, DeviceNode, Inventory, PluginMode, VirtualFunction
 from services.devices.ofs import afu_id, in_use, ofs_devices
 from services.process.problem import Problem

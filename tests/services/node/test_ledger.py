@@ -125,13 +125,14 @@ UNIT, HOST = "b-com.com/accelerator", "/host"
 
 
 def at(key: str, *nodes: str, more: DeviceNode | None = None, resource: str = UNIT) -> Device:
-    return Device(key, resource, nodes=(*map(DeviceNode, nodes), *([more] if more else ())))
+    given = (*map(DeviceNode, nodes), *([more] if more else ()))
+    return Device(key, resource, nodes=given, place=key)
 
 
-def has(keys: str, *nodes: str) -> CheckpointEntry:
+def has(keys: str, *nodes: str, pod: str = "u") -> CheckpointEntry:
     """A container that was given these nodes for its devices."""
     paths = tuple(f"{HOST}/dev/{each}" for each in nodes)
-    return CheckpointEntry("u", "c", UNIT, frozenset(keys.split()), paths)
+    return CheckpointEntry(pod, "c", UNIT, frozenset(keys.split()), paths)
 
 
 VFIO = DeviceNode("vfio/vfio", number=(10, 196))
@@ -170,6 +171,14 @@ SHARES = [
         (SHARES[:1], [has("b-r1", "n0")], "b-r0"),
         # under another resource, which is one reason
         ((at("a", "n0", resource="d.example/r"),), [has("a", "n0")], "a"),
+        # a claim, whose devices go by their names
+        (NOW, [has("fpga-a", "n0", pod="")], "b"),
+        (NOW, [has("a fpga-b", "n0", pod="")], ""),
+        ((NOW[0], *SHARES), [has("fpga-a t-b-r0", "n0", "n1", pod="")], ""),
+        # a region's engine, which only a container that programs it has
+        (NOW, [has("d", "a")], "a"),
+        # another device has the same id, and is not offered
+        ((at("a", "n0"), at("a", "n0", resource="d.example/r")), [has("a", "n0")], ""),
         # VFIO's own node
         (GROUPS, [has("a", "vfio/3", "vfio/vfio")], ""),
         (GROUPS, [has("a", "vfio/1", "vfio/vfio")], "b"),
