@@ -12,6 +12,7 @@ import structlog
 from plugin.device_plugin.metrics import PluginMetrics
 from plugin.device_plugin.starts import Starts
 from services.devices.allocation import ContainerAllocation, allocate, prefer
+from services.devices.held import HELD
 from services.devices.model import Device, DeviceNode
 from services.kubelet import deviceplugin_pb2 as pb
 from services.node.device_list import Context, Counted, DeviceListServer
@@ -22,6 +23,7 @@ from services.process.errors import (
     DeviceHung,
     DeviceRefused,
     InvalidInput,
+    NotAllowed,
     NotMapped,
     TooSlow,
 )
@@ -139,6 +141,12 @@ class ResourceServer(DeviceListServer):
         return [node for each in ids for node in self._devices[each].nodes]
 
     def _allocate(self, ids: Sequence[str]) -> ContainerAllocation:
+        # The kubelet chose it just before it heard of that. PreStartContainer comes too late: then
+        # the kubelet's checkpoint says that the container has it rightly.
+        chosen = (self._devices[each] for each in ids if each in self._devices)
+        for problem in chain.from_iterable(each.reasons for each in chosen):
+            if problem.code == HELD:
+                raise NotAllowed(problem.text)
         return allocate(self._devices, ids, cdi=self._cdi(), hooked=self._hooked)
 
     async def PreStartContainer(  # noqa: N802

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from plugin.device_plugin.metrics import PluginMetrics
 from plugin.device_plugin.server import MAX_DETAILS, ResourceServer
+from services.devices.held import HELD
 from services.devices.model import Device, DeviceNode
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import deviceplugin_pb2_grpc as rpc
@@ -199,14 +200,14 @@ async def refusal(call: Awaitable[object]) -> tuple[grpc.StatusCode, str]:
     return raised.value.code(), raised.value.details() or ""
 
 
-async def test_a_device_that_is_not_there_is_refused(short_dir: Path) -> None:
-    registry = new_registry()
-    async with serving(short_dir, device("a"), registry=registry) as (_, stub):
-        request = pb.ContainerAllocateRequest(devices_ids=["z"])
-        code, text = await refusal(stub.Allocate(pb.AllocateRequest(container_requests=[request])))
-    assert code is grpc.StatusCode.FAILED_PRECONDITION
-    assert text == "no device 'z': the resource has a now"
-    assert counted(registry, "accelbind_allocations_total") == {"refused": 1}
+async def test_a_device_that_is_not_there_or_that_others_have_is_refused(short_dir: Path) -> None:
+    registry, withheld = new_registry(), replace(device("b"), reasons=(Problem(HELD, "p has it"),))
+    async with serving(short_dir, device("a"), withheld, registry=registry) as (_, stub):
+        for key, why in ("z", "no device 'z': the resource has a, b now"), ("b", "p has it"):
+            requests = [pb.ContainerAllocateRequest(devices_ids=["a", key])]
+            told = await refusal(stub.Allocate(pb.AllocateRequest(container_requests=requests)))
+            assert told == (grpc.StatusCode.FAILED_PRECONDITION, why)
+    assert counted(registry, "accelbind_allocations_total") == {"refused": 2}
 
 
 async def test_without_a_gate_the_kubelet_is_not_told_to_ask_and_containers_start(
