@@ -61,6 +61,7 @@ def test_a_claim_that_an_earlier_version_prepared_is_known(
     for want, want_before in zip(now.pop("wants"), before.pop("wants"), strict=True):
         assert want | want_before == want, "a later version may only add fields"
     assert now | before == now
+    assert "nodes" not in json.loads(entry.note), "an upgrade rewrites no CDI file"
     # CDI files have it too, as a note.
     book.remove(CLAIM)
     file = json.dumps({"annotations": {NOTE: content}})

@@ -64,7 +64,10 @@ class ClaimEntry(msgspec.Struct, frozen=True):
         noted = msgspec.structs.replace(
             self, is_committed=True, file=None, pods=(), is_leftover=False
         )
-        return msgspec.json.encode(noted).decode()
+        values = msgspec.to_builtins(noted)
+        if not self.nodes:  # older versions have no such key, and their files are to stay
+            del values["nodes"]
+        return msgspec.json.encode(values).decode()
 
     def parts(self) -> Iterator[Part]:
         """Each device, also one that it only watches."""

@@ -69,7 +69,7 @@ DEVICES = "; in a ResourceQuota: gpu.deviceclass.resource.k8s.io/devices"
         (bundle(), [of("tpu")], "DeviceClass tpu does not exist"),
         (bundle(count=2), [of("gpu")], "a unit is 2 devices"),
         (bundle("Big"), [of("gpu")], "its name is not that of a class"),
-        (accelerator("x", "nvidia.com/gpu"), [], "device plugin: give pods that; in a ResourceQ"),
+        (accelerator("x", "nvidia.com/gpu"), [], "request it directly; in a ResourceQ"),
         (accelerator("x", CLASS, nodeSelector={"a": "b"}), [], "brings more than devices"),
     ],
 )
