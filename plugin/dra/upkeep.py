@@ -155,9 +155,9 @@ class ClaimUpkeep:
             try:
                 if self._book.find(uid) != noted:  # it may have been unprepared meanwhile
                     return ""
-                found = await self._files.write(entry)
-                if promise.is_new:
+                if promise.is_new:  # first: what the file names counts as given from then on
                     self._preparation.commit(entry)
+                found = await self._files.write(entry)
             except AccelbindError as error:
                 return f"{entry.claim}: {error}"
         # Older versions have written another content.

@@ -86,5 +86,5 @@ async def test_a_committed_claim_has_the_device_that_it_had_and_follows_it(
         file.write_text("of another node")
         old = [msgspec.structs.replace(each, ids=("dfl-fme.7",)) for each in entry.wants]
         book.commit(msgspec.structs.replace(entry, wants=tuple(old)))
-        await eventually_async(lambda: book.find("uid-of-first") == entry)
-        assert file.read_bytes() == content
+        await eventually_async(lambda: file.read_bytes() == content)
+        assert book.find("uid-of-first") == entry

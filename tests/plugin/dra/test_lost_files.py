@@ -161,13 +161,17 @@ async def test_a_file_never_names_the_node_of_another_device(node: Node) -> None
         node.tree.node(f"{other}/ve/ve1", "ve3", "238:3")
         await eventually_async(lambda: not path.exists() and not node.path(waits).exists())
         assert "claim ns/other was given" in await node.bed.refused(engine)
+        book, noted = parts(dra).book, node.bed.folder / "state/claims/uid-of-engine.json"
+        noted.with_name(f".{noted.name}.new").mkdir()
         await node.bed.unprepare(waits)
+        await eventually_async(lambda: f"{noted} can't be written" in str(dra.process.files.errors))
+        assert not path.exists()  # or it would have a node that nobody knows of
+        noted.with_name(f".{noted.name}.new").rmdir()
         await eventually_async(lambda: b"/dev/ve0" in (written(path) or (b"",))[0])
-        earlier, book = (f"{node.bed.rack.root}/dev/ve3",), parts(dra).book
-        await eventually_async(lambda: book.entries()[0].nodes == earlier)
-        noted = book.entries()
-        (node.bed.folder / "state/claims/uid-of-engine.json").unlink()
-        await eventually_async(lambda: book.entries() == noted)
+        entries = book.entries()
+        assert entries[0].nodes == (f"{node.bed.rack.root}/dev/ve3",)
+        noted.unlink()
+        await eventually_async(lambda: book.entries() == entries)
 
 
 async def test_claims_of_older_versions_get_their_files_back_from_their_devices(node: Node) -> None:

@@ -189,7 +189,6 @@ async def test_on_a_server_that_drops_shares_replicas_are_published(old_server: 
 async def test_shares_are_published_where_a_trial_is_refused(node: Node) -> None:
     """As by an API server that asks a webhook which has side effects."""
     node.write_type(replicas=2)
-
     with node.bed.api.faults.failing(400, matches=is_trial):
         async with node.running():
             await node.until_published(WHOLE)
@@ -202,7 +201,6 @@ async def test_replicas_are_published_once_a_stored_slice_lacks_shares(old_serve
     """As where trials are refused, or say what the API server doesn't keep to later."""
     old_server.write_type(replicas=2)
     api = old_server.bed.api
-
     with api.faults.failing(400, matches=is_trial), capture_logs() as logs:
         async with old_server.running() as dra:
             await old_server.until_published(REPLICA, f"{WHOLE}-r1")
