@@ -20,11 +20,10 @@ import msgspec
 
 from plugin.dra.claims import ClaimRef
 from plugin.dra.wants import Part, Want, held
-from services.containers.holders import Holder, HolderReader, Holders
+from services.containers.holders import Given, Holder, HolderReader, Holders
 from services.devices.cdi import read_claim_file
 from services.devices.dra import DraDevice
 from services.devices.model import REPLICA
-from services.kubelet.values import CheckpointEntry
 from services.process.errors import HardwareError, NotAllowed
 from services.process.files import discard_unfinished, open_regular, replace_file
 from services.process.json import UNREADABLE
@@ -82,10 +81,10 @@ class ClaimEntry(msgspec.Struct, frozen=True):
         file = read_claim_file(self.file or "")
         return frozenset((*self.nodes, *(each.on_host for each in (file.nodes if file else ()))))
 
-    def given(self) -> CheckpointEntry:
-        """The same as if the kubelet had noted it, with the names of its devices."""
-        names = frozenset(part.device for part in self.held())
-        return CheckpointEntry("", str(self.claim), "", names, tuple(sorted(self.given_nodes())))
+    def given(self) -> Given:
+        """The same, and for which devices."""
+        names = sorted({part.device for part in self.held()})
+        return Given(str(self.claim), "", tuple(names), tuple(sorted(self.given_nodes())))
 
 
 def is_uid(text: str) -> bool:
@@ -331,9 +330,9 @@ class ClaimHolders:
         return self._book.holders(self._plugin.holders)
 
     @property
-    def entries(self) -> frozenset[CheckpointEntry]:
-        """As `HolderReader` says; those of claims too."""
-        return self._plugin.entries.union(each.given() for each in self._book.entries())
+    def given(self) -> frozenset[Given]:
+        """As `HolderReader` says; to claims too."""
+        return self._plugin.given.union(each.given() for each in self._book.entries())
 
     async def read(self) -> Holders:
         """As `HolderReader` says."""

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -12,8 +12,10 @@ from typing import Final
 import structlog
 
 from services.containers.holders import (
+    Given,
     Holders,
     PodRef,
+    given_to_containers,
     holders_of_entries,
     holders_of_pods,
     may_have_ended,
@@ -53,8 +55,8 @@ class HolderSnapshot:
     """The containers that have devices, as far as they are known."""
 
     holders: Holders = field(default_factory=dict)
-    entries: frozenset[CheckpointEntry] = frozenset()
-    """Of the checkpoint, as last read."""
+    given: frozenset[Given] = frozenset()
+    """The nodes of our devices that containers were given."""
     problems: tuple[str, ...] = ()
     """What is unknown, and what that means for the holders."""
     may_have_ended: bool = False
@@ -99,9 +101,9 @@ class HolderSource:
         return self._snapshot.holders
 
     @property
-    def entries(self) -> frozenset[CheckpointEntry]:
-        """The checkpoint's entries of our devices; they stay while it can't be read."""
-        return self._snapshot.entries
+    def given(self) -> frozenset[Given]:
+        """The nodes of our devices that containers were given, as last read."""
+        return self._snapshot.given
 
     async def read(self) -> Holders:
         """Which containers have devices now.
@@ -111,16 +113,16 @@ class HolderSource:
                 PodResources does not answer.
             HardwareError: Reading hangs.
         """
-        ours = frozenset[CheckpointEntry]()
+        given = frozenset[Given]()
         try:
             entries = await self._of_present(await self._files.entries())
             holders = holders_of_entries(entries, self._pods, self._ours)
-            ours = self._of_ours(entries)
+            given = given_to_containers(entries, self._pods, self._ours)
         except KubeletError as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
             holders = holders_of_pods(await self._active(), self._ours)
-        self._snapshot = replace(self._snapshot, holders=holders, entries=ours)
+        self._snapshot = replace(self._snapshot, holders=holders, given=given)
         return holders
 
     async def current(self) -> Holders:
@@ -159,7 +161,7 @@ class HolderSource:
             resend: Called to send the kubelet a list of devices again, which makes it write its
                 checkpoint; only a device plugin can.
         """
-        known, renewed_at = (self.holders, self.entries), float("-inf")
+        known, renewed_at = (self.holders, self.given), float("-inf")
         outage = Outage(
             log,
             "the holders of devices are not fully known",
@@ -171,8 +173,8 @@ class HolderSource:
             if is_due or self._version_now() != self._version:
                 snapshot = await self.snapshot()
                 outage.update("; ".join(snapshot.problems))
-                if (snapshot.holders, snapshot.entries) != known:
-                    known = snapshot.holders, snapshot.entries
+                if (snapshot.holders, snapshot.given) != known:
+                    known = snapshot.holders, snapshot.given
                     rescan.request()
                 if is_due:
                     renewed_at = time.monotonic()
@@ -202,7 +204,7 @@ class HolderSource:
                 problems = [f"{what}: {unanswered}"]
             return HolderSnapshot(
                 self.holders if active is None else holders_of_pods(active, self._ours),
-                frozenset() if is_missing else self.entries,
+                frozenset() if is_missing else self.given,
                 tuple(problems),
                 is_known=self._snapshot.is_known or is_missing or active is not None,
                 is_complete=is_missing,
@@ -216,15 +218,12 @@ class HolderSource:
         self._pods = pods_of_devices(entries, active or ()) | pods_of_folders(folders)
         return HolderSnapshot(
             holders_of_entries(entries, self._pods, self._ours),
-            self._of_ours(entries),
+            given_to_containers(entries, self._pods, self._ours),
             tuple(problems),
             entries != stored
             if self._forgets_gone
             else active is not None and may_have_ended(entries, active, self._ours),
         )
-
-    def _of_ours(self, entries: Iterable[CheckpointEntry]) -> frozenset[CheckpointEntry]:
-        return frozenset(each for each in entries if each.resource.startswith(self._ours))
 
     async def _of_present(
         self, entries: tuple[CheckpointEntry, ...]

@@ -9,7 +9,7 @@ checkpoint; for what is offered and shown, also for one that can't be read.
 from collections import Counter
 from collections.abc import Container, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
 from services.devices.dra import name_of
 from services.devices.held import HELD
@@ -139,6 +139,20 @@ Several use a device in turn, as an init container and those after it do.
 """
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Given:
+    """Device nodes that a container or a claim was given."""
+
+    who: str
+    """For people."""
+    resource: str
+    """Empty for a claim, which may have a device as another resource."""
+    devices: tuple[str, ...]
+    """Ids; of a claim the names in slices, which stay when a card is renumbered."""
+    nodes: tuple[str, ...]
+    """Paths on the host."""
+
+
 HeldNodes = Mapping[tuple[str, str], tuple[Problem, ...]]
 """Why devices must not be given to others, by resource and id."""
 
@@ -158,8 +172,8 @@ class HolderReader(Protocol):
         """As last read."""
 
     @property
-    def entries(self) -> frozenset[CheckpointEntry]:
-        """The checkpoint's entries of our devices, as last read."""
+    def given(self) -> frozenset[Given]:
+        """The nodes of our devices that containers were given, as last read."""
 
     async def read(self) -> Holders:
         """Which containers have devices now.
@@ -208,43 +222,53 @@ def holders_of_pods(active: Iterable[Held], ours: tuple[str, ...] = FPGA_RESOURC
     return {device: tuple(sorted(each)) for device, each in holders.items()}
 
 
-def held_by_node(
-    devices: Iterable[Device],
-    entries: Iterable[CheckpointEntry],
-    holders: Holders,
-    host_root: str,
-) -> HeldNodes:
-    """The devices of which a container has a node that it was given with another device.
+def given_to_containers(
+    entries: Iterable[CheckpointEntry], pods: Mapping[str, PodRef], ours: tuple[str, ...]
+) -> frozenset[Given]:
+    """The nodes of our devices in the kubelet's answers; arguments as of `holders_of_entries`.
 
-    Entries without nodes (the kubelet's answer can't be read, or has CDI names only) don't count.
-    Those without a pod are of claims (`plugin.dra.book.ClaimEntry.given`).
+    Answers that can't be read, or that have CDI names only, have none.
     """
+    unknown = PodRef("", "", "")
+    named = ((pods.get(entry.pod_uid, unknown), entry) for entry in entries)
+    return frozenset(
+        Given(
+            str(Holder(pod.namespace, pod.name, entry.container)),
+            entry.resource,
+            tuple(sorted(entry.device_ids)),
+            entry.nodes,
+        )
+        for pod, entry in named
+        if entry.nodes and entry.resource.startswith(ours)
+    )
+
+
+def held_by_node(devices: Iterable[Device], given: Iterable[Given], host_root: str) -> HeldNodes:
+    """The devices of which a container has a node that it was given with another device."""
     # A container keeps its nodes while it runs, and the kubelet gives it the same paths again at
     # its next start, whatever the kernel calls its devices by then.
     known = {(each.resource, each.id): each for each in devices if each.resource}
-    # A claim has a device as another resource perhaps, and ids follow when a card is renumbered.
     named = {name_of(each): key for key, each in known.items()}
-    given: dict[str, dict[frozenset[Hashable], _User]] = {}
+    users: dict[str, dict[frozenset[Hashable], Given]] = {}
     rightly: set[tuple[str, str, str]] = set()
-    for entry in entries:
-        if entry.pod_uid:
-            keys = {(entry.resource, each) for each in entry.device_ids}
+    for each in given:
+        if each.resource:
+            keys = {(each.resource, key) for key in each.devices}
         else:
-            keys = {named[each] for each in entry.device_ids if each in named}
-        own = frozenset(known[each].replica_key for each in keys & known.keys())
-        user = _user(entry, holders)
-        for path in entry.nodes or ():
-            users = given.setdefault(path, {})
-            users[own] = min(user, users.get(own, user))  # one of those that share a device
-            rightly.update((path, *each) for each in keys)
+            keys = {named[name] for name in each.devices if name in named}
+        own = frozenset(known[key].replica_key for key in keys & known.keys())
+        for path in each.nodes:
+            of_path = users.setdefault(path, {})
+            of_path[own] = min(each, of_path.get(own, each))  # one of those that share a device
+            rightly.update((path, *key) for key in keys)
     found: dict[tuple[str, str], tuple[Problem, ...]] = {}
     for (resource, key), device in known.items():
         others = [
             (path, user)
-            for path in exclusive_paths(device, host_root) & given.keys()
+            for path in exclusive_paths(device, host_root) & users.keys()
             # Unless the device's own container was given it too.
             if (path, resource, key) not in rightly
-            for own, user in given[path].items()
+            for own, user in users[path].items()
             if device.replica_key not in own
         ]
         if others:
@@ -252,23 +276,10 @@ def held_by_node(
     return found
 
 
-_User: TypeAlias = tuple[str, tuple[str, ...], str]
-"""A container, the ids of its devices, and their resource; of a claim, the devices' names."""
-
-
-def _user(entry: CheckpointEntry, holders: Holders) -> _User:
-    ids = tuple(sorted(entry.device_ids))
-    if not entry.pod_uid:
-        return entry.container, ids, ""
-    every = (each for key in ids for each in holders.get((entry.resource, key), ()))
-    named = [each for each in every if each.container == entry.container]
-    return str(min(named, default=Holder("", "", entry.container))), ids, entry.resource
-
-
-def _held(path: str, user: _User) -> Problem:
-    who, keys, resource = user
-    ids = listing([*map(plain, keys)], most=8)
-    text = f"{plain(who, 300)} was given {plain(path)} for {ids}{resource and f' of {resource}'}"
+def _held(path: str, user: Given) -> Problem:
+    ids = listing([*map(plain, user.devices)], most=8)
+    of = user.resource and f" of {user.resource}"
+    text = f"{plain(user.who, 300)} was given {plain(path)} for {ids}{of}"
     return Problem(HELD, f"{text}, and now it is this device's: delete the pod")
 
 

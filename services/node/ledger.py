@@ -25,7 +25,7 @@ from functools import cached_property
 from itertools import chain, count
 from typing import Final, TypeAlias
 
-from services.containers.holders import HeldNodes, Holders, held_by_node, held_by_pods
+from services.containers.holders import Given, HeldNodes, Holders, held_by_node, held_by_pods
 from services.devices.dra import DraDevice, dra_devices
 from services.devices.health import Ignored
 from services.devices.held import (
@@ -47,7 +47,6 @@ from services.devices.resources import (
     fpga_sightings,
     with_problems,
 )
-from services.kubelet.values import CheckpointEntry
 from services.names import FUNCTION_PREFIX, dra_name
 from services.node.repairs import Attempts, still_tried
 from services.process.problem import Problem
@@ -73,8 +72,8 @@ class World:
     """Why something could not be read; empty if everything was."""
     holders: Holders | None = None
     """The containers that have devices; None if that is unknown, so that nothing may change."""
-    given: frozenset[CheckpointEntry] = frozenset()
-    """The kubelet's memory of the nodes that containers were given."""
+    given: frozenset[Given] = frozenset()
+    """The nodes that containers were given."""
     cards: Inventory | None = None
     """None if the cards could not be read."""
     types: TypesReading | None = None
@@ -203,7 +202,7 @@ def step(ledger: Ledger, world: World, now: float) -> Ledger:
     if world.types is not None:
         types = _share(world.types.sightings, world.types.problems, ledger.types.known)
     devices = (*fpgas.devices, *types.devices)
-    nodes = held_by_node(devices, world.given, world.holders, ledger.rules.host_root)
+    nodes = held_by_node(devices, world.given, ledger.rules.host_root)
     offer = _merge(devices, held, nodes, world.problems)
     needs_fpgas = ledger.needs_fpgas and not types.devices
     found = world.cards.cards if world.cards else ()

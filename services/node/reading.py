@@ -143,7 +143,7 @@ class WorldReader:
         return World(
             "; ".join(filter(None, (failed, also_failed))),
             holders,
-            self._holders.entries,
+            self._holders.given,
             cards,
             types,
             busy | self._calls.busy,

@@ -12,13 +12,12 @@ from plugin.dra.claim_reports import ClaimReports
 from plugin.dra.claims import ClaimRef
 from plugin.dra.preparation import Preparation
 from plugin.settings import Api, PluginSettings, Programming
-from services.containers.holders import Holders
+from services.containers.holders import Given, Holders
 from services.containers.pod_source import ApiServerPods
 from services.devices.dra import API_VERSION, DRIVER
 from services.kube.client import ClusterClient
 from services.kube.events import EventRecorder
 from services.kube.objects import NamedObject, create_object, replace_object
-from services.kubelet.values import CheckpointEntry
 from services.node.regions import RegionProgramming
 from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
@@ -76,7 +75,7 @@ class _NoPods:
 
     def __init__(self) -> None:
         self.holders: Holders = {}
-        self.entries: frozenset[CheckpointEntry] = frozenset()
+        self.given: frozenset[Given] = frozenset()
 
     async def read(self) -> Holders:
         return self.holders

@@ -11,7 +11,7 @@ from typing import Any
 from plugin.dra.face import DraDriver
 from plugin.process import Plugin
 from plugin.settings import Api
-from services.containers.holders import Holders
+from services.containers.holders import Given, Holders
 from services.devices.dra import DRIVER, DraDevice, fpga_name
 from services.devices.model import PluginMode
 from services.kubelet import dra_pb2 as pb
@@ -19,7 +19,6 @@ from services.kubelet import pluginregistration_pb2 as registration
 from services.kubelet.dra_pb2_grpc import DRAPluginStub
 from services.kubelet.pluginregistration_pb2_grpc import RegistrationStub
 from services.kubelet.sockets import dial
-from services.kubelet.values import CheckpointEntry
 from services.names import dra_name
 from services.node.ledger import Rules
 from services.node.state import NodeState
@@ -62,7 +61,7 @@ class NoPods:
 
     def __init__(self) -> None:
         self.holders: Holders = {}
-        self.entries: frozenset[CheckpointEntry] = frozenset()
+        self.given: frozenset[Given] = frozenset()
 
     async def read(self) -> Holders:
         return self.holders

@@ -125,7 +125,7 @@ async def test_while_nothing_can_be_read_holders_stay_and_nothing_counts_as_free
         checkpoint.mkdir()
         for _ in range(2):
             assert (await known.current()).keys() == {PORT}
-            assert [each.container for each in sorted(known.entries, key=str)] == ["c", "i"]
+            assert [each.who.split()[1] for each in sorted(known.given)] == ["c", "i"]
             with pytest.raises(HardwareError, match="which containers have devices is unknown: "):
                 await unread.current()
         assert (await known.snapshot()).holders.keys() == {PORT}

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.containers.holders import Holder
+from services.containers.holders import Given, Holder
 from services.devices.held import HELD
 from services.devices.model import Card, Device, DeviceNode, Inventory, PluginMode
-from services.kubelet.values import CheckpointEntry
 from services.node.ledger import (
     HUNG_IN_DRIVER,
     RECOVERING,
@@ -129,10 +128,9 @@ def at(key: str, *nodes: str, more: DeviceNode | None = None, resource: str = UN
     return Device(key, resource, nodes=given, place=key)
 
 
-def has(keys: str, *nodes: str, pod: str = "u") -> CheckpointEntry:
+def has(keys: str, *nodes: str, resource: str = UNIT) -> Given:
     """A container that was given these nodes for its devices."""
-    paths = tuple(f"{HOST}/dev/{each}" for each in nodes)
-    return CheckpointEntry(pod, "c", UNIT, frozenset(keys.split()), paths)
+    return Given("c", resource, tuple(keys.split()), tuple(f"{HOST}/dev/{each}" for each in nodes))
 
 
 VFIO = DeviceNode("vfio/vfio", number=(10, 196))
@@ -161,8 +159,6 @@ SHARES = [
         ((at("a", "n0"), at("b", "n1", "n2")), [has("a", "n0", "n1"), has("b", "n2")], "b"),
         # a container has it with this node
         (NOW, [has("a", "n0"), has("b", "n0")], ""),
-        # an answer that can't be read, or that has CDI names only
-        (NOW, [replace(has("a"), nodes=None), has("a")], ""),
         # replicas
         ((at("a-r0", "n1"), *SHARES), [has("a-r0", "n0")], "b-r0 b-r1"),
         (SHARES, [has("b-r0", "n0")], ""),
@@ -172,9 +168,9 @@ SHARES = [
         # under another resource, which is one reason
         ((at("a", "n0", resource="d.example/r"),), [has("a", "n0")], "a"),
         # a claim, whose devices go by their names
-        (NOW, [has("fpga-a", "n0", pod="")], "b"),
-        (NOW, [has("a fpga-b", "n0", pod="")], ""),
-        ((NOW[0], *SHARES), [has("fpga-a t-b-r0", "n0", "n1", pod="")], ""),
+        (NOW, [has("fpga-a", "n0", resource="")], "b"),
+        (NOW, [has("a fpga-b", "n0", resource="")], ""),
+        ((NOW[0], *SHARES), [has("fpga-a t-b-r0", "n0", "n1", resource="")], ""),
         # a region's engine, which only a container that programs it has
         (NOW, [has("d", "a")], "a"),
         # another device has the same id, and is not offered
@@ -190,10 +186,9 @@ SHARES = [
     ],
 )
 def test_a_device_whose_node_a_container_has_from_another_is_given_to_nobody(
-    devices: Sequence[Device], given: list[CheckpointEntry], held: str
+    devices: Sequence[Device], given: list[Given], held: str
 ) -> None:
-    users = Holder("ns", "p", "c"), Holder("ns", "p", "init")
-    holders = {(UNIT, key): users for each in given for key in each.device_ids}
+    holders = {(UNIT, key): (Holder("ns", "p", "c"),) for each in given for key in each.devices}
     start = Ledger(Rules(host_root=HOST, good_scans=1), fpgas=Share(tuple(devices)))
     found = replace(world(), holders=holders, given=frozenset(given))
     made = step(start, found, 0)

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from services.containers.holders import Holder, Holders
+from services.containers.holders import Given, Holder, Holders
 from services.devices.hardware.scan import Scanner
 from services.devices.model import Inventory, PluginMode
 from services.devices.resources import AdvertisedResources
-from services.kubelet.values import CheckpointEntry
 from services.node.ledger import Rules, World
 from services.node.metrics import NodeMetrics
 from services.node.reading import Discovery, WorldReader
@@ -43,7 +42,7 @@ class Node:
         types.write("t.yaml", json.dumps(document({"match": [{"class": {"name": "ve"}}]})))
         self.answers: list[Holders | None] = []
         self.holders: Holders = {}
-        self.entries: frozenset[CheckpointEntry] = frozenset()
+        self.given: frozenset[Given] = frozenset()
         self.registry = CollectorRegistry()
         self.metrics = NodeMetrics(self.registry)
         self.calls = BlockingCalls(max_threads=8)

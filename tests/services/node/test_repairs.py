@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from services.containers.holders import Holders
+from services.containers.holders import Given, Holders
 from services.devices.hardware.scan import scan
 from services.devices.held import held_parts
 from services.devices.model import Card, Inventory, PluginMode, Port
-from services.kubelet.values import CheckpointEntry
 from services.node import service as module
 from services.node.ledger import Rules, step
 from services.node.metrics import NodeMetrics
@@ -193,7 +192,7 @@ class RepairedNode:
         self.state = NodeState(rules or Rules(PluginMode.REGION, programs=True))
         self.away = ""
         self.holders: Holders = {}
-        self.entries: frozenset[CheckpointEntry] = frozenset()
+        self.given: frozenset[Given] = frozenset()
         self.enabled: list[str] = []
         self.refusal: Exception | None = None
         self.driver = Driver()
