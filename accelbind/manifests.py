@@ -145,6 +145,20 @@ def path_label(path: Path) -> str:
 
 
 def yaml_text(*documents: object) -> str:
-    """Objects as documents of YAML, whose lines are as long as their values."""
-    text: str = safe_dump_all(documents, sort_keys=False, allow_unicode=True, width=sys.maxsize)
+    """Objects as documents of YAML, whose lines are as long as their values.
+
+    Without loss in any locale: where stdout can't encode a character, all but ASCII is escaped.
+    """
+
+    def dump(*, is_unicode: bool) -> str:
+        text: str = safe_dump_all(
+            documents, sort_keys=False, allow_unicode=is_unicode, width=sys.maxsize
+        )
+        return text
+
+    text = dump(is_unicode=True)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return dump(is_unicode=False)
     return text

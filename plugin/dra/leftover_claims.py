@@ -2,7 +2,7 @@
 
     known ── the kubelet does not know it ──► leftover ── unused for UNUSED_SECONDS ──► given back
       ▲                                         │  ▲ │
-      └────────── the kubelet knows it ─────────┘  └─┘ in use, or in doubt: the time begins anew
+      └────────── the kubelet knows it ─────────┘  └─┘ in use, or in doubt: the time starts over
 
 A kubelet that has lost its state, as after a reset without a reboot, never gives its claims back.
 It lists no container of them either, although one that was deleted by force may still run. So a
@@ -17,8 +17,8 @@ leftover claim is unused only while all of this holds:
 The devices of a leftover claim are unhealthy, so slices, `accelbind devices`, metrics and Events
 show it. The book is read before the kubelet's checkpoint: the kubelet writes a claim there before
 it has it prepared, and removes it after it was given back. That the kubelet does not know a claim
-is noted in its entry. Since when it is unused is kept in memory: a driver that was restarted begins
-anew.
+is noted in its entry. Since when it is unused is kept in memory: a driver that is restarted starts
+the time over.
 """
 
 import asyncio

@@ -334,7 +334,7 @@ class SlicePublisher:
         return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
 
     async def _owner(self) -> dict[str, object]:
-        # Read each time: a Node that was made anew has another UID, and by the old one the garbage
+        # Read each time: a Node that was recreated has another UID, and by the old one the garbage
         # collector would delete the slice at once.
         node = await read_object(self._client, f"{NODES}/{segment(self._node)}")
         if node is None:

@@ -1,10 +1,10 @@
 """What all who program on a host share, below `--state-dir`: a lock per card, a record per port.
 
-A lock is an flock between processes and between threads. Who is about to
-rebind a card's driver announces that in the lock's file, so that nobody is given a part of it.
+A lock is an flock between processes and between threads. Who is about to rebind a card's driver
+announces that in the lock's file, so that nobody is given a part of the card.
 
     record of a port    what it says
-    absent              nothing: accelbind has not programmed the port since the mode allowed others
+    absent              nothing is known: not programmed, or a workload could have since
     empty               programming has begun, and has not succeeded
     JSON                what was programmed and verified
 

@@ -2,12 +2,13 @@
 
 import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
 from accelbind import manifests
-from accelbind.manifests import read_pods
+from accelbind.manifests import read_pods, yaml_text
 from services.process.errors import InvalidInput, InvalidManifest
 
 
@@ -68,3 +69,8 @@ def test_a_file_that_can_not_be_read_is_named(
     monkeypatch.setattr(manifests, "MAX_BYTES", 10)
     with pytest.raises(InvalidManifest, match=r"long\.yaml is larger than 0 MiB: split it"):
         read_pods([tmp_path])
+
+
+def test_yaml_loses_nothing_in_a_locale(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="latin-1"))
+    assert yaml_text({"a": "é…"}) == 'a: "\\xE9\\u2026"\n'

@@ -76,13 +76,13 @@ def test_programming_can_be_tried_without_hardware(
         check=False,
         timeout=SECONDS,
     )
+    demo.popen.send_signal(signal.SIGINT)  # first: a demo that is killed leaves its processes
+    assert demo.wait(SECONDS) == 0, demo.transcript()
     assert done.returncode == 0, done.stdout
     at = 0
     for words in SAID:
         at = done.stdout.find(words, at)
         assert at >= 0, (words, done.stdout)
-    demo.popen.send_signal(signal.SIGINT)
-    assert demo.wait(SECONDS) == 0, demo.transcript()
     shown = re.sub(r"\s+", " ", demo.stdout)
     assert [words for words in SHOWN if words not in shown] == [], demo.stdout
     assert demo.stderr == ""
